@@ -1,0 +1,81 @@
+// partition_log: the segments of one partition as one log: append, read, recover.
+// Shape:    sequences are dense from 1. Segments roll at segment_max_bytes; a checkpoint (MMQC) bounds recovery.
+// Owns:     its folder topics/<topic_id>/<partition>/, its files and its fibers (writer, grower, checkpointer).
+//           Bytes given to append are copied once; bytes handed out live as long as the batch that holds them.
+// Errors:   open: UNSUPPORTED_FORMAT (path and version), IO_ERROR, NO_SPACE. Damage below what is known durable is not an
+//           error of open: the log opens faulty_from() that sequence, refuses appends, and is served by nobody.
+//           append: LOG_CLOSED after a failed write or sync (what is on disk is read again by the next open).
+// Suspends: open, read, close, remove_files. append never does.
+// Durable:  every sequence <= flushed_sequence(). flushed_sequence moves only after a sync that began after the write.
+// Invariant: flushed_sequence() <= last_sequence(); it never goes back while the object lives.
+// Source:   contract 7, design 3, core-concepts 13.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/env/env.h"
+#include "core/fiber/event.h"
+#include "core/log/record.h"
+
+namespace mortar {
+
+struct LogOptions {
+    std::uint64_t segment_max_bytes = 64u << 20;
+    std::uint64_t checkpoint_every_bytes = 16u << 20;  // of flushed records; recovery reads at most about this much
+};
+
+// Records read together; the views borrow from owners.
+struct RecordBatch {
+    std::vector<Record> records;
+    std::vector<std::shared_ptr<const void>> owners;
+};
+
+struct LogStats {
+    std::uint64_t segment_count = 0;
+    std::uint64_t size_bytes = 0;        // of records, from the files
+    std::uint64_t recovered_bytes = 0;   // read by open behind the checkpoint
+    std::uint64_t sync_count = 0;
+    std::uint64_t write_count = 0;
+};
+
+class PartitionLog {
+  public:
+    virtual ~PartitionLog() = default;
+
+    // Opens or, when the folder is absent, stands ready to create it at the first append ("files appear at the first append").
+    // name: for fiber names and log lines, e.g. "1/0".
+    static Result<std::unique_ptr<PartitionLog>> open(Fiber& fiber, Env& env, std::string folder,
+                                                      std::string name, LogOptions options);
+
+    // Assigns last_sequence() + 1, queues the bytes for the writer. record.sequence is ignored.
+    virtual Result<Sequence> append(const Record& record) = 0;
+    virtual Sequence last_sequence() const = 0;
+    virtual Sequence flushed_sequence() const = 0;
+    virtual std::uint64_t unflushed_bytes() const = 0;
+    // Called from the writer fiber each time flushed_sequence moved, and once with the error when the log closes.
+    virtual void set_on_flushed(std::function<void()> on_flushed) = 0;
+    // Called before each checkpoint with the sequence it will cover; saves what must not lag behind it (producer windows).
+    virtual void set_before_checkpoint(std::function<Result<void>(Fiber&, Sequence through)> save) = 0;
+    // Set when a write or sync failed: nothing more is appended or flushed.
+    virtual const std::optional<Error>& failure() const = 0;
+    // Set when records at or above this sequence are damaged though known durable.
+    virtual std::optional<Sequence> faulty_from() const = 0;
+
+    // Records from `from` on, at most through `through` (<= flushed_sequence()), about max_bytes (at least one record).
+    // Verified by checksum and sequence. Served from the tail cache when it holds them, else from the page cache.
+    // CHECKSUM_MISMATCH when bytes on disk are not those written.
+    virtual Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through,
+                                     std::uint64_t max_bytes) = 0;
+    virtual LogStats stats() const = 0;
+
+    // Flushes, writes a checkpoint, ends the fibers. No append afterwards.
+    virtual Result<void> close(Fiber& fiber) = 0;
+    // After close: removes files and folder (topic deleted; the mutation is already committed).
+    virtual Result<void> remove_files(Fiber& fiber) = 0;
+};
+
+}  // namespace mortar

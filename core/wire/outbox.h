@@ -1,0 +1,109 @@
+// outbox: what waits to be sent on one connection, and the answers in the order of their requests.
+// Shape:    Outbox is a queue of bytes for the connection's writer fiber: owned frames, and borrowed values that an owner
+//           keeps alive (a MSG value is never copied). ReplyQueue keeps one slot a request; a slot answered out of
+//           turn waits until those before it are answered. Reply is the right to answer one slot, once.
+// Owns:     Reply shares the queue: answering after the connection is gone does nothing.
+// Suspends: nothing here; the writer waits on ready(), whoever must not overfill waits on drained().
+// Source:   contract R1 (answers leave in arrival order; pushes may stand between answers, never inside a frame).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "core/fiber/event.h"
+#include "core/wire/messages.h"
+
+namespace mortar {
+
+class Outbox {
+  public:
+    // One or more whole frames.
+    void push(ByteVector frames);
+    // A frame in two parts: head (owned) and value (borrowed from owner).
+    void push(ByteVector head, ByteSpan value, std::shared_ptr<const void> owner);
+    // No more pushes are taken; the writer sends what is queued, then closes the connection.
+    void finish();
+    bool is_finished() const { return finished_; }
+    bool is_empty() const { return parts_.empty(); }
+    // Queued and not yet written to the socket (parts handed to the writer count until done_writing).
+    std::size_t size_bytes() const { return size_bytes_; }
+
+    struct Part {
+        ByteVector owned;
+        ByteSpan borrowed;
+        std::shared_ptr<const void> owner;
+        ByteSpan view() const { return owner != nullptr ? borrowed : ByteSpan(owned); }
+    };
+    // Hands all queued parts to the writer; they count in size_bytes until done_writing.
+    std::vector<Part> take();
+    void done_writing(std::size_t bytes);
+
+    Event& ready() { return ready_; }
+    Event& drained() { return drained_; }
+
+  private:
+    std::vector<Part> parts_;
+    std::size_t size_bytes_ = 0;
+    bool finished_ = false;
+    Event ready_;
+    Event drained_;
+};
+
+class ReplyQueue;
+
+// Move-only. Exactly one of ok and error is called; dropping it unanswered is allowed only when the node stops.
+class Reply {
+  public:
+    Reply() = default;
+    Reply(std::shared_ptr<ReplyQueue> queue, std::uint64_t slot, Op op, std::size_t request_bytes);
+    Reply(Reply&& other) noexcept = default;
+    Reply& operator=(Reply&& other) noexcept = default;
+
+    Op op() const { return op_; }
+    bool is_pending() const { return queue_ != nullptr; }
+    // result: the encoded result bytes of the OK.
+    void ok(ByteSpan result = {});
+    // Local codes are sent as INTERNAL; the detail is for the log, text for the client.
+    void error(const Error& error);
+
+  private:
+    std::shared_ptr<ReplyQueue> queue_;
+    std::uint64_t slot_ = 0;
+    Op op_{};
+    std::size_t request_bytes_ = 0;
+};
+
+class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
+  public:
+    explicit ReplyQueue(Outbox& outbox) : outbox_(&outbox) {}
+
+    // The next slot in arrival order. request_bytes count against the connection's bound until answered.
+    Reply open(Op op, std::size_t request_bytes);
+    std::size_t unanswered_count() const { return slots_.size(); }
+    std::size_t unanswered_bytes() const { return unanswered_bytes_; }
+    // Notified when a slot was answered and left the queue.
+    Event& answered() { return answered_; }
+    // The connection is gone: later answers are dropped.
+    void detach();
+
+  private:
+    friend class Reply;
+    struct Slot {
+        ByteVector frame;  // empty = not answered yet
+        bool closes = false;
+        std::size_t request_bytes = 0;
+    };
+    void answer(std::uint64_t slot, ByteVector frame, bool closes);
+
+    Outbox* outbox_;
+    std::deque<Slot> slots_;
+    std::uint64_t first_slot_ = 0;
+    std::size_t unanswered_bytes_ = 0;
+    Event answered_;
+};
+
+}  // namespace mortar

@@ -27,10 +27,13 @@ struct DeliveryOptions {
     LeaderEpoch leader_epoch;
 };
 
-// What a connection shows to delivery. Its address is its identity while it lives.
+struct SessionSubscriptions;  // deliver/delivery_core.h
+
+// What a connection shows to delivery: made once for it, alive until on_session_closed returned.
 struct Session {
     explicit Session(Outbox& o) : outbox(o) {}
     Outbox& outbox;
+    std::shared_ptr<SessionSubscriptions> subscriptions;  // delivery's own; null until the first SUB
 };
 
 class Delivery {
@@ -41,14 +44,14 @@ class Delivery {
                                                   PartitionTable& partitions, DeliveryOptions options);
 
     // Runs in a fiber of its own, a session's request order is kept by its Reply.
-    virtual void handle_sub(Fiber& fiber, Session& session, const Sub& sub, Reply reply) = 0;
+    virtual void handle_sub(Fiber& fiber, Session& session, const wire::Sub& sub, Reply reply) = 0;
     // Ends early when the session gets any other frame: on_other_frame.
-    virtual void handle_pull(Session& session, const Pull& pull, Reply reply) = 0;
-    virtual void handle_ack(Session& session, const Ack& ack, Reply reply) = 0;
-    virtual void handle_nack(Session& session, const Nack& nack, Reply reply) = 0;
-    virtual void handle_heartbeat(Fiber& fiber, Session& session, const Heartbeat& heartbeat, Reply reply) = 0;
-    virtual void handle_control_ack(Session& session, const ControlAck& control_ack, Reply reply) = 0;
-    virtual void handle_credit(Session& session, const Credit& credit, Reply reply) = 0;
+    virtual void handle_pull(Session& session, const wire::Pull& pull, Reply reply) = 0;
+    virtual void handle_ack(Session& session, const wire::Ack& ack, Reply reply) = 0;
+    virtual void handle_nack(Session& session, const wire::Nack& nack, Reply reply) = 0;
+    virtual void handle_heartbeat(Fiber& fiber, Session& session, const wire::Heartbeat& heartbeat, Reply reply) = 0;
+    virtual void handle_control_ack(Session& session, const wire::ControlAck& control_ack, Reply reply) = 0;
+    virtual void handle_credit(Session& session, const wire::Credit& credit, Reply reply) = 0;
     // Contract C1: a frame other than PULL arrived on this connection.
     virtual void on_other_frame(Session& session) = 0;
     // Its members end at once; nothing is pushed to its outbox afterwards.

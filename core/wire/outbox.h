@@ -59,21 +59,22 @@ class ReplyQueue;
 class Reply {
   public:
     Reply() = default;
-    Reply(std::shared_ptr<ReplyQueue> queue, std::uint64_t slot, Op op, std::size_t request_bytes);
+    Reply(std::shared_ptr<ReplyQueue> queue, std::uint64_t slot, wire::Op op, std::size_t request_bytes);
     Reply(Reply&& other) noexcept = default;
     Reply& operator=(Reply&& other) noexcept = default;
 
-    Op op() const { return op_; }
+    wire::Op op() const { return op_; }
     bool is_pending() const { return queue_ != nullptr; }
-    // result: the encoded result bytes of the OK.
-    void ok(ByteSpan result = {});
+    // result: the encoded result bytes of the OK. pushes: whole frames that must not overtake this OK; they leave right
+    // behind it (the NOTICEs of a SUB name a member that the client first learns from the OK).
+    void ok(ByteSpan result = {}, ByteSpan pushes = {});
     // Local codes are sent as INTERNAL; the detail is for the log, text for the client.
     void error(const Error& error);
 
   private:
     std::shared_ptr<ReplyQueue> queue_;
     std::uint64_t slot_ = 0;
-    Op op_{};
+    wire::Op op_{};
     std::size_t request_bytes_ = 0;
 };
 
@@ -82,7 +83,7 @@ class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
     explicit ReplyQueue(Outbox& outbox) : outbox_(&outbox) {}
 
     // The next slot in arrival order. request_bytes count against the connection's bound until answered.
-    Reply open(Op op, std::size_t request_bytes);
+    Reply open(wire::Op op, std::size_t request_bytes);
     std::size_t unanswered_count() const { return slots_.size(); }
     std::size_t unanswered_bytes() const { return unanswered_bytes_; }
     // Notified when a slot was answered and left the queue.

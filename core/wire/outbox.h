@@ -1,6 +1,6 @@
 // outbox: what waits to be sent on one connection, and the answers in the order of their requests.
 // Shape:    Outbox is a queue of bytes for the connection's writer fiber: owned frames, and borrowed values that an owner
-//           keeps alive (a MSG value is never copied). ReplyQueue keeps one slot a request; a slot answered out of
+//           keeps alive (a large MSG value is never copied). ReplyQueue keeps one slot a request; a slot answered out of
 //           turn waits until those before it are answered. Reply is the right to answer one slot, once.
 // Owns:     Reply shares the queue: answering after the connection is gone does nothing.
 // Suspends: nothing here; the writer waits on ready(), whoever must not overfill waits on drained().
@@ -21,8 +21,15 @@ namespace mortar {
 
 class Outbox {
   public:
+    // What is smaller is copied behind the part before it: one more part in a gather write costs more than the copy.
+    static constexpr std::size_t COPY_BYTES_MAX = 1024;
+    // A part that small frames are gathered in is closed at this size.
+    static constexpr std::size_t GATHER_BYTES_MAX = 64 * 1024;
+
     // One or more whole frames.
     void push(ByteVector frames);
+    // The same, copied.
+    void append(ByteSpan frames);
     // A frame in two parts: head (owned) and value (borrowed from owner).
     void push(ByteVector head, ByteSpan value, std::shared_ptr<const void> owner);
     // No more pushes are taken; the writer sends what is queued, then closes the connection.
@@ -36,6 +43,7 @@ class Outbox {
         ByteVector owned;
         ByteSpan borrowed;
         std::shared_ptr<const void> owner;
+        bool ends_frame = true;  // false: the rest of its last frame is in the next part
         ByteSpan view() const { return owner != nullptr ? borrowed : ByteSpan(owned); }
     };
     // Hands all queued parts to the writer; they count in size_bytes until done_writing.
@@ -46,6 +54,8 @@ class Outbox {
     Event& drained() { return drained_; }
 
   private:
+    bool gather(ByteSpan bytes, bool ends_frame);
+
     std::vector<Part> parts_;
     std::size_t size_bytes_ = 0;
     bool finished_ = false;
@@ -59,7 +69,7 @@ class ReplyQueue;
 class Reply {
   public:
     Reply() = default;
-    Reply(std::shared_ptr<ReplyQueue> queue, std::uint64_t slot, wire::Op op, std::size_t request_bytes);
+    Reply(std::shared_ptr<ReplyQueue> queue, std::uint64_t slot, wire::Op op);
     Reply(Reply&& other) noexcept = default;
     Reply& operator=(Reply&& other) noexcept = default;
 
@@ -68,19 +78,29 @@ class Reply {
     // result: the encoded result bytes of the OK. pushes: whole frames that must not overtake this OK; they leave right
     // behind it (the NOTICEs of a SUB name a member that the client first learns from the OK).
     void ok(ByteSpan result = {}, ByteSpan pushes = {});
-    // Local codes are sent as INTERNAL; the detail is for the log, text for the client.
+    // The result of the request's own kind.
+    void ok(const wire::DeclareResult& result);
+    void ok(const wire::PubResult& result);
+    void ok(const wire::SubResult& result, ByteSpan pushes = {});
+    void ok(const wire::CreditResult& result);
+    // The detail of a registered code is the text for the client: it names the fix (contract S6). Local codes never
+    // leave the node: they are sent as INTERNAL and their detail goes to on_internal_error.
     void error(const Error& error);
 
   private:
+    template <class T>
+    void ok_result(const T& result, ByteSpan pushes = {});
+
     std::shared_ptr<ReplyQueue> queue_;
     std::uint64_t slot_ = 0;
     wire::Op op_{};
-    std::size_t request_bytes_ = 0;
 };
 
 class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
   public:
-    explicit ReplyQueue(Outbox& outbox) : outbox_(&outbox) {}
+    using OnInternalError = std::function<void(wire::Op, const Error&)>;
+    explicit ReplyQueue(Outbox& outbox, OnInternalError on_internal_error = {})
+        : outbox_(&outbox), on_internal_error_(std::move(on_internal_error)) {}
 
     // The next slot in arrival order. request_bytes count against the connection's bound until answered.
     Reply open(wire::Op op, std::size_t request_bytes);
@@ -88,6 +108,9 @@ class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
     std::size_t unanswered_bytes() const { return unanswered_bytes_; }
     // Notified when a slot was answered and left the queue.
     Event& answered() { return answered_; }
+    // An answer that closes the connection was given: nothing that arrives afterwards is executed. The outbox is
+    // finished once the turn of that answer has come.
+    bool is_closing() const { return closing_; }
     // The connection is gone: later answers are dropped.
     void detach();
 
@@ -98,12 +121,17 @@ class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
         bool closes = false;
         std::size_t request_bytes = 0;
     };
-    void answer(std::uint64_t slot, ByteVector frame, bool closes);
+    // frame: what scratch_ holds.
+    void answer(std::uint64_t slot, bool closes);
+    void leave(bool closes);
 
     Outbox* outbox_;
+    OnInternalError on_internal_error_;
     std::deque<Slot> slots_;
     std::uint64_t first_slot_ = 0;
     std::size_t unanswered_bytes_ = 0;
+    bool closing_ = false;
+    ByteVector scratch_;  // each answer is encoded here, so that one in its turn costs no allocation
     Event answered_;
 };
 

@@ -1,0 +1,40 @@
+// threads: what every thread of ours has in common: it takes no signals meant for the process.
+#pragma once
+
+#include <csignal>
+#include <pthread.h>
+#include <thread>
+#include <utility>
+
+namespace mortar {
+
+inline void relax_cpu() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// Threads made while one of these lives block all signals but those of their own faults.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t set;
+        sigfillset(&set);
+        for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF}) sigdelset(&set, own);
+        pthread_sigmask(SIG_BLOCK, &set, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+  private:
+    sigset_t before_;
+};
+
+template <class Main>
+std::thread start_thread(Main&& main) {
+    const SignalsBlocked blocked;
+    return std::thread(std::forward<Main>(main));
+}
+
+}  // namespace mortar

@@ -1,11 +1,13 @@
 # Every test is registered here; sources are found by folder so that a new file needs no edit.
 find_package(GTest CONFIG REQUIRED)
+find_package(rapidcheck CONFIG REQUIRED)
 include(GoogleTest)
 
 file(GLOB_RECURSE UNIT_SOURCES CONFIGURE_DEPENDS
   tests/unit/*_test.cc tests/golden/*_test.cc tests/property/*_test.cc)
 add_executable(unit_tests ${UNIT_SOURCES})
-target_link_libraries(unit_tests PRIVATE mortar_core GTest::gtest GTest::gtest_main)
+target_link_libraries(unit_tests PRIVATE
+  mortar_core fmt::fmt rapidcheck rapidcheck_gtest GTest::gtest GTest::gtest_main)
 foreach(part io_sim io_real nemesis sim)
   if(TARGET mortar_${part})
     target_link_libraries(unit_tests PRIVATE mortar_${part})

@@ -91,7 +91,6 @@ Result<void> FrameReader::fill(Fiber& fiber, MonoTime deadline) {
 void FrameReader::renew_half_frame() {
     half_frame_deadline_ = deadline_after(clock_, HALF_FRAME_TIMEOUT);
     renew_bytes_ = 0;
-    late_reads_ = 0;
 }
 
 // Leaves room behind end_ for at least one byte, and keeps the buffer in proportion to what was

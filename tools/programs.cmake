@@ -1,0 +1,7 @@
+# Every program, with its sources. Adds the program to the build; what else it links follows in its own lines.
+function(mortar_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE mortar_core mortar_flags)
+endfunction()
+
+mortar_program(errors_doc tools/errors_doc.cc)

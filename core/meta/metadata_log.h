@@ -1,10 +1,13 @@
 // metadata_log: MMML mutations and MMMS snapshots on disk, and the Catalog that they add up to.
 // Shape:    one writer: propose() validates against the state, appends, syncs, applies, answers; the next waits.
-//           A snapshot every snapshot_records; older log files go only after the snapshot is durable, one generation is kept.
+//           A snapshot and a new log file every snapshot_records, and at an open that finds records behind the last one (they
+//           may not be durable yet); older files go only after both are durable, one generation is kept.
 // Owns:     folder metadata/ and its files.
 // Errors:   propose: what Catalog::validate says; METADATA_READ_ONLY (disk full or failed: not executed), METADATA_QUARANTINED,
 //           MUTATION_FENCED (outcome unknown), MUTATION_NOT_PACKABLE.
-//           open: UNSUPPORTED_FORMAT with path and version. Bytes that cannot be trusted are moved to metadata/quarantine/
+//           A failed sync ends the log (METADATA_READ_ONLY from then on); a full disk ends by itself.
+//           open: UNSUPPORTED_FORMAT with path and version; INVALID_ARGUMENT for a leader_epoch older than the last; those of
+//           Disk (nothing was concluded from what could not be read). Bytes that cannot be trusted are moved to metadata/quarantine/
 //           (never replayed, never deleted) and the log opens quarantined: catalog() is empty, every propose is refused.
 // Suspends: open, propose, close.
 // Durable:  a mutation once propose returned OK.
@@ -19,6 +22,9 @@
 #include "core/meta/catalog.h"
 
 namespace mortar {
+
+// Below this much free space only changes that make room are taken. Above it metadata goes on while PUBs are refused.
+inline constexpr std::uint64_t METADATA_SPACE_RESERVE_BYTES = std::uint64_t{64} << 20;
 
 class MetadataLog {
   public:

@@ -82,7 +82,7 @@ Result<void> DiskMetadataLog::recover(Fiber& fiber) {
                               std::to_string(leader_epoch_.value));
     }
     generation_ = recovered.base;
-    MORTAR_TRY(env_.disk.make_folders(fiber, folder_));
+    MORTAR_TRY(make_folders_durably(fiber, env_.disk, folder_));
     if (!recovered.damaged_snapshots.empty()) {
         MORTAR_TRY(set_aside(fiber, env_, folder_, recovered.damaged_snapshots));
     }

@@ -305,7 +305,7 @@ class Recovery {
         const std::string marker =
             std::string(MARKER_PREFIX) + std::to_string(n) + std::string(MARKER_SUFFIX);
         const std::string into = quarantine_folder(n);
-        MORTAR_TRY(env_.disk.make_folders(fiber, into));
+        MORTAR_TRY(make_folders_durably(fiber, env_.disk, into));
         std::vector<std::string> names;
         for (const DirEntry& entry : MORTAR_TRY(env_.disk.list(fiber, folder_))) {
             if (entry.name != QUARANTINE && entry.name != marker) names.push_back(entry.name);
@@ -365,7 +365,7 @@ Result<void> set_aside(Fiber& fiber, Env& env, const std::string& folder,
     Recovery recovery(env, folder);
     const std::string into =
         recovery.quarantine_folder(MORTAR_TRY(recovery.next_quarantine(fiber)));
-    MORTAR_TRY(env.disk.make_folders(fiber, into));
+    MORTAR_TRY(make_folders_durably(fiber, env.disk, into));
     return recovery.move(fiber, names, into);
 }
 

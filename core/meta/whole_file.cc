@@ -6,6 +6,17 @@ std::string join_path(const std::string& folder, const std::string& name) {
     return folder.empty() ? name : folder + "/" + name;
 }
 
+Result<void> make_folders_durably(Fiber& fiber, Disk& disk, const std::string& folder) {
+    MORTAR_TRY(disk.make_folders(fiber, folder));
+    std::string path = folder;
+    while (!path.empty()) {
+        const std::size_t slash = path.rfind('/');
+        path.resize(slash == std::string::npos ? 0 : slash);
+        MORTAR_TRY(disk.sync_folder(fiber, path));
+    }
+    return {};
+}
+
 Result<ByteVector> read_whole_file(Fiber& fiber, Disk& disk, const std::string& path,
                                    std::uint64_t bytes_max) {
     const std::unique_ptr<File> file = MORTAR_TRY(disk.open(fiber, path, OpenMode::READ));

@@ -20,6 +20,9 @@ Result<void> write_new_file(Fiber& fiber, Disk& disk, const std::string& path, B
 // Renames within one folder and syncs it. After an error the name may lead to either content.
 Result<void> publish_file(Fiber& fiber, Disk& disk, const std::string& folder, const std::string& from_name,
                           const std::string& to_name);
+// Like Disk::make_folders, and durable in any case: a folder that is there already may be one that a process made which
+// was killed before it synced the parent.
+Result<void> make_folders_durably(Fiber& fiber, Disk& disk, const std::string& folder);
 // "a/b" of "a" and "b"; b alone when a is the root.
 std::string join_path(const std::string& folder, const std::string& name);
 

@@ -66,7 +66,7 @@ Result<std::unique_ptr<RealScheduler>> RealScheduler::create(Clock& clock, Stack
 
 RealScheduler::RealScheduler(Clock& clock, StackPool& stacks, Duration spin, int epoll_fd,
                              std::shared_ptr<Inbox> inbox)
-    : FiberScheduler(clock, stacks),
+    : FiberScheduler(stacks),
       clock_(clock),
       spin_(spin),
       epoll_fd_(epoll_fd),

@@ -60,7 +60,7 @@ SimNode::SimNode(SimWorld& world, StackPool& stacks, std::string name, std::uint
       index_(index),
       clock_rng_(world.stream("clock", name_)),
       clock_(world),
-      scheduler_(*this, clock_, stacks),
+      scheduler_(*this, stacks),
       net_(world.network(), *this),
       disk_(*this, world.stream("disk", name_)),
       rng_(*this),

@@ -36,8 +36,8 @@ class SimClock : public Clock {
 
 class SimScheduler : public FiberScheduler {
   public:
-    SimScheduler(SimNode& node, Clock& clock, StackPool& stacks)
-        : FiberScheduler(clock, stacks), node_(node) {}
+    SimScheduler(SimNode& node, StackPool& stacks)
+        : FiberScheduler(stacks), node_(node) {}
     FiberId spawn(std::string name, FiberBody body) override;
 
     using FiberScheduler::find;

@@ -102,7 +102,7 @@ Result<void> Scheduler::sleep_until(Fiber& fiber, MonoTime deadline) {
     return {};
 }
 
-FiberScheduler::FiberScheduler(Clock& clock, StackPool& stacks) : clock_(clock), stacks_(stacks) {}
+FiberScheduler::FiberScheduler(StackPool& stacks) : stacks_(stacks) {}
 
 FiberScheduler::~FiberScheduler() {
     MORTAR_ASSERT(fibers_.empty());

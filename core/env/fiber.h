@@ -70,7 +70,7 @@ class Fiber {
 
 class FiberScheduler : public Scheduler {
   public:
-    FiberScheduler(Clock& clock, StackPool& stacks);
+    explicit FiberScheduler(StackPool& stacks);
     ~FiberScheduler() override;
 
     FiberId spawn(std::string name, FiberBody body) override;
@@ -107,7 +107,6 @@ class FiberScheduler : public Scheduler {
     void sift_down(std::size_t index);
     void place(std::size_t index, Fiber* fiber);
 
-    Clock& clock_;
     StackPool& stacks_;
     std::unordered_map<FiberId, std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> timers_;  // binary heap by (deadline, timer_order)

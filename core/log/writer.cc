@@ -17,7 +17,7 @@ ByteSpan zeros(std::uint64_t count) {
 }  // namespace
 
 LogWriter::LogWriter(Env& env, std::string name)
-    : env_(env), name_(std::move(name)), fibers_(env.scheduler) {}
+    : name_(std::move(name)), fibers_(env.scheduler) {}
 
 void LogWriter::switch_file(NextFile next) {
     MORTAR_ASSERT(!closing_);

@@ -114,7 +114,6 @@ class LogWriter {
     void grow(Fiber& fiber);
     Error closed_error() const;
 
-    Env& env_;
     std::string name_;
     Group fibers_;
     std::deque<Step> steps_;     // the last one is the open batch when batch_is_open_

@@ -33,7 +33,8 @@ struct SessionSubscriptions;  // deliver/delivery_core.h
 struct Session {
     explicit Session(Outbox& o) : outbox(o) {}
     Outbox& outbox;
-    std::shared_ptr<SessionSubscriptions> subscriptions;  // delivery's own; null until the first SUB
+    std::shared_ptr<SessionSubscriptions>
+        subscriptions;  // delivery's own; null until the first SUB
 };
 
 class Delivery {
@@ -41,7 +42,8 @@ class Delivery {
     virtual ~Delivery() = default;
     // Rebuilds every group's state from cursor checkpoints and ledgers. Call once, before any session.
     static Result<std::unique_ptr<Delivery>> open(Fiber& fiber, Env& env, MetadataLog& metadata,
-                                                  PartitionTable& partitions, DeliveryOptions options);
+                                                  PartitionTable& partitions,
+                                                  DeliveryOptions options);
 
     // Runs in a fiber of its own, a session's request order is kept by its Reply.
     virtual void handle_sub(Fiber& fiber, Session& session, const wire::Sub& sub, Reply reply) = 0;
@@ -49,8 +51,10 @@ class Delivery {
     virtual void handle_pull(Session& session, const wire::Pull& pull, Reply reply) = 0;
     virtual void handle_ack(Session& session, const wire::Ack& ack, Reply reply) = 0;
     virtual void handle_nack(Session& session, const wire::Nack& nack, Reply reply) = 0;
-    virtual void handle_heartbeat(Fiber& fiber, Session& session, const wire::Heartbeat& heartbeat, Reply reply) = 0;
-    virtual void handle_control_ack(Session& session, const wire::ControlAck& control_ack, Reply reply) = 0;
+    virtual void handle_heartbeat(Fiber& fiber, Session& session, const wire::Heartbeat& heartbeat,
+                                  Reply reply) = 0;
+    virtual void handle_control_ack(Session& session, const wire::ControlAck& control_ack,
+                                    Reply reply) = 0;
     virtual void handle_credit(Session& session, const wire::Credit& credit, Reply reply) = 0;
     // Contract C1: a frame other than PULL arrived on this connection.
     virtual void on_other_frame(Session& session) = 0;

@@ -1,0 +1,108 @@
+// group_partition: one partition as one group consumes it: the book in memory, the ledger on disk, and what waits for it.
+// Shape:     serving, or not (its ledger failed and is read again in the background, or is damaged and stays aside).
+// Owns:      its ledger, its fibers and timer, the answers that wait for a sync. The owner is borrowed while it owns.
+// Errors:    ack, nack, progress answer through Reply: UNKNOWN_DELIVERY; DLQ_UNAVAILABLE for REJECT; INTERNAL with
+//            "outcome unknown" when the ledger fails before the event is durable.
+// Suspends:  open, close, remove.
+// Durable:   an ACK or NACK answered OK.
+// Invariant: one owner at a time; life() changes whenever what a fiber saw before a suspension may be void.
+// Source:    contract D1-D5, R2, design 5 (ledger).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/deliver/ledger.h"
+#include "core/deliver/redelivery.h"
+#include "core/fiber/group.h"
+#include "core/wire/outbox.h"
+
+namespace mortar {
+
+inline constexpr Duration LEDGER_REOPEN_DELAY = seconds(1);
+
+// The member that a partition is delivered to.
+class PartitionOwner {
+  public:
+    virtual ~PartitionOwner() = default;
+    // A delivery of this size ended.
+    virtual void on_freed(std::uint32_t message_bytes) = 0;
+    // Something may be deliverable that was not before.
+    virtual void on_ready(PartitionIndex partition) = 0;
+};
+
+class GroupPartition {
+  public:
+    struct Parts {
+        Env& env;
+        TimerQueue& timers;
+        Rng& jitter;
+        DeliveryBook::Options options;
+    };
+    GroupPartition(const Parts& parts, std::string folder, PartitionIndex partition,
+                   Sequence start_after);
+
+    // A ledger that cannot be read does not stop the node: the partition is not served to this group, see is_serving.
+    // Only CANCELLED is returned.
+    Result<void> open(Fiber& fiber);
+    // Flushes and writes a checkpoint.
+    Result<void> close(Fiber& fiber);
+    // The group is gone: ends everything and removes the files.
+    Result<void> remove(Fiber& fiber);
+
+    bool is_serving() const { return ledger_ != nullptr && !ledger_failed_; }
+    std::uint64_t life() const { return life_; }
+    const DeliveryBook* book() const { return book_ ? &*book_ : nullptr; }
+
+    void set_owner(PartitionOwner* owner);
+    // Clean = by LEAVE: nothing fails. The owner hears of what this frees.
+    void release_owner(bool is_clean);
+
+    // Only while serving.
+    DeliveryBook::Sent deliver(Sequence sequence, DeliveryId delivery_id,
+                               std::uint32_t message_bytes);
+    void ack(Sequence sequence, Reply reply);
+    void nack(Sequence sequence, DeliveryId delivery_id, wire::NackReason reason, Reply reply);
+    void progress(Sequence sequence, DeliveryId delivery_id, Reply reply);
+
+  private:
+    enum class Pending : std::uint8_t { SETTLE, FAIL, ALREADY_SETTLED };
+    struct Waiting {
+        std::uint64_t mark = 0;
+        Pending what = Pending::SETTLE;
+        Sequence sequence;
+        Reply reply;  // not pending when nobody asked: a lease ran out
+    };
+
+    Result<void> load(Fiber& fiber);
+    void start_reopening();
+    void on_flushed();
+    void on_ledger_failed();
+    void on_timer();
+    void apply(const DeliveryBook::Ended& ended);
+    void write_failure(const DeliveryBook::Failed& failed, Reply reply);
+    void free_credit(std::uint32_t message_bytes);
+    void tell_ready();
+    void arm_timer();
+
+    Env& env_;
+    TimerQueue& timers_;
+    Rng& jitter_;
+    DeliveryBook::Options options_;
+    std::string folder_;
+    PartitionIndex partition_;
+    Sequence start_after_;
+    Group fibers_;
+    Timer timer_;
+    std::optional<DeliveryBook> book_;
+    std::unique_ptr<Ledger> ledger_;
+    bool ledger_failed_ = false;
+    bool closing_ = false;
+    std::deque<Waiting> waiting_;  // marks ascending
+    PartitionOwner* owner_ = nullptr;
+    std::uint64_t life_ = 1;
+};
+
+}  // namespace mortar

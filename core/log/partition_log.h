@@ -4,7 +4,8 @@
 //           Bytes given to append are copied once; bytes handed out live as long as the batch that holds them.
 // Errors:   open: UNSUPPORTED_FORMAT (path and version), IO_ERROR, NO_SPACE. Damage below what is known durable is not an
 //           error of open: the log opens faulty_from() that sequence, refuses appends, and is served by nobody.
-//           append: LOG_CLOSED after a failed write or sync (what is on disk is read again by the next open).
+//           append: LOG_CLOSED after a failed write or sync, NO_SPACE included: what is on disk is read again by the next
+//           open; DAMAGED when faulty.
 // Suspends: open, read, close, remove_files. append never does.
 // Durable:  every sequence <= flushed_sequence(). flushed_sequence moves only after a sync that began after the write.
 // Invariant: flushed_sequence() <= last_sequence(); it never goes back while the object lives.
@@ -19,24 +20,22 @@
 
 #include "core/env/env.h"
 #include "core/fiber/event.h"
-#include "core/log/record.h"
+#include "core/log/segment.h"
 
 namespace mortar {
+
+inline constexpr std::uint64_t TAIL_CACHE_BYTES_DEFAULT = 4u << 20;
+inline constexpr std::size_t LOG_OPEN_SEGMENTS_MAX = 4;  // files a log keeps open for reading, the written one aside
 
 struct LogOptions {
     std::uint64_t segment_max_bytes = 64u << 20;
     std::uint64_t checkpoint_every_bytes = 16u << 20;  // of flushed records; recovery reads at most about this much
-};
-
-// Records read together; the views borrow from owners.
-struct RecordBatch {
-    std::vector<Record> records;
-    std::vector<std::shared_ptr<const void>> owners;
+    std::uint64_t tail_cache_bytes = TAIL_CACHE_BYTES_DEFAULT;  // memory for the latest records, at most about this
 };
 
 struct LogStats {
     std::uint64_t segment_count = 0;
-    std::uint64_t size_bytes = 0;        // of records, from the files
+    std::uint64_t size_bytes = 0;        // of the segments, from the files; zeros ahead of the writer aside
     std::uint64_t recovered_bytes = 0;   // read by open behind the checkpoint
     std::uint64_t sync_count = 0;
     std::uint64_t write_count = 0;
@@ -59,6 +58,7 @@ class PartitionLog {
     // Called from the writer fiber each time flushed_sequence moved, and once with the error when the log closes.
     virtual void set_on_flushed(std::function<void()> on_flushed) = 0;
     // Called before each checkpoint with the sequence it will cover; saves what must not lag behind it (producer windows).
+    // An error leaves the old checkpoint in place until the next occasion.
     virtual void set_before_checkpoint(std::function<Result<void>(Fiber&, Sequence through)> save) = 0;
     // Set when a write or sync failed: nothing more is appended or flushed.
     virtual const std::optional<Error>& failure() const = 0;
@@ -74,7 +74,8 @@ class PartitionLog {
 
     // Flushes, writes a checkpoint, ends the fibers. No append afterwards.
     virtual Result<void> close(Fiber& fiber) = 0;
-    // After close: removes files and folder (topic deleted; the mutation is already committed).
+    // After close: removes files and folder (topic deleted; the mutation is already committed). Files that are not of a log
+    // are left alone and reported, and the folder with them.
     virtual Result<void> remove_files(Fiber& fiber) = 0;
 };
 

@@ -40,7 +40,7 @@ Result<LogWriter::Appended> LogWriter::append(ByteSpan bytes) {
 Result<LogWriter::Appended> LogWriter::append_space(std::size_t size_bytes) {
     MORTAR_ASSERT(has_file_ && size_bytes > 0);
     if (failure_ || closing_) return closed_error();
-    if (batch_is_open_ && steps_.back().size_bytes + size_bytes > WRITE_BATCH_BYTES_MAX) seal_batch();
+    if (batch_is_open_ && !fits_batch(size_bytes)) seal_batch();
     const bool first = !batch_is_open_;
     if (first) open_batch();
     Step& batch = steps_.back();
@@ -61,9 +61,14 @@ Result<LogWriter::Appended> LogWriter::append_space(std::size_t size_bytes) {
     return appended;
 }
 
-std::uint64_t LogWriter::next_offset() const {
+std::uint64_t LogWriter::next_offset(std::size_t size_bytes) const {
     if (!batch_is_open_) return place_offset_;
+    if (!fits_batch(size_bytes)) return batch_start_after(place_offset_);
     return place_offset_ % SECTOR_BYTES == 0 ? place_offset_ + INNER_GAP_BYTES : place_offset_;
+}
+
+bool LogWriter::fits_batch(std::size_t size_bytes) const {
+    return steps_.back().size_bytes + INNER_GAP_BYTES + size_bytes <= WRITE_BATCH_BYTES_MAX;
 }
 
 Result<void> LogWriter::wait_flushed(Fiber& fiber, std::uint64_t mark, MonoTime deadline) {

@@ -74,8 +74,8 @@ class LogWriter {
     Result<Appended> append(ByteSpan bytes);
     // Like append, but the caller fills Appended::bytes before it suspends.
     Result<Appended> append_space(std::size_t size_bytes);
-    // Where an append of any size would be put if it were made now.
-    std::uint64_t next_offset() const;
+    // Where an append of this size would be put if it were made now.
+    std::uint64_t next_offset(std::size_t size_bytes) const;
 
     std::uint64_t appended_mark() const { return appended_mark_; }
     std::uint64_t flushed_mark() const { return flushed_mark_; }
@@ -102,6 +102,7 @@ class LogWriter {
         std::vector<std::shared_ptr<WriteChunk>> owners;
     };
 
+    bool fits_batch(std::size_t size_bytes) const;
     void open_batch();
     void seal_batch();
     MutableByteSpan place(Step& batch, std::size_t size_bytes);

@@ -259,10 +259,11 @@ class FakeDisk : public Disk {
     }
     void lose(Inode& inode) {
         ByteVector left = inode.durable;
-        if (rng_.one_in(2)) left.resize(std::max(left.size(), inode.seen.size()));
+        if (rng_.one_in(2)) left.resize(inode.seen.size());
         const std::uint64_t style = rng_.below(4);  // 0: keeps all, 1: nothing, else: a subset
         for (const auto& [sector, version] : inode.dirty) {
             const std::uint64_t begin = sector * SECTOR;
+            if (begin >= inode.seen.size()) continue;  // cut off: the old bytes, or a smaller file
             std::byte was[SECTOR] = {};
             std::byte now[SECTOR] = {};
             copy_sector(inode.durable, begin, was);

@@ -64,7 +64,7 @@ TEST(LogWriter, a_batch_never_starts_in_a_sector_that_was_synced_and_no_other_re
             const std::uint64_t records = 1 + rng.below(5);
             for (std::uint64_t i = 0; i < records; ++i) {
                 const std::size_t size = rng.one_in(2) ? 512 : 1 + rng.below(1500);
-                const std::uint64_t promised = writer.next_offset();
+                const std::uint64_t promised = writer.next_offset(size);
                 const auto appended = writer.append(filled(size, 0xff));
                 ASSERT_TRUE(appended.ok());
                 EXPECT_EQ(appended->file_offset, promised);
@@ -140,7 +140,7 @@ TEST(LogWriter, switches_files_at_a_batch_boundary_after_all_before_is_flushed) 
             return open(inner);
         };
         writer.switch_file(next);
-        EXPECT_EQ(writer.next_offset(), 6u);
+        EXPECT_EQ(writer.next_offset(1), 6u);
         ASSERT_TRUE(writer.append(filled(50, 2)).ok());
         ASSERT_TRUE(writer.close(fiber).ok());
     }));

@@ -75,7 +75,7 @@ class LogWriter {
     // Like append, but the caller fills Appended::bytes before it suspends.
     Result<Appended> append_space(std::size_t size_bytes);
     // Where an append of this size would be put if it were made now.
-    std::uint64_t next_offset(std::size_t size_bytes) const;
+    std::uint64_t next_offset(std::size_t size_bytes = 1) const;
 
     std::uint64_t appended_mark() const { return appended_mark_; }
     std::uint64_t flushed_mark() const { return flushed_mark_; }

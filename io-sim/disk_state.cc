@@ -23,7 +23,8 @@ std::size_t page_count(std::uint64_t size_bytes) {
 }
 
 std::uint64_t mix(std::uint64_t hash, ByteSpan bytes) {
-    for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
+    for (const std::byte b : bytes)
+        hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3u;
     return hash;
 }
 
@@ -82,15 +83,24 @@ void FileContent::truncate(std::uint64_t size) {
 
 std::string to_string(const PowerImage& image) {
     switch (image.kind) {
-        case PowerImage::Kind::NONE: return "none";
-        case PowerImage::Kind::ALL: return "all";
-        case PowerImage::Kind::PREFIX: return "prefix " + std::to_string(image.count);
-        case PowerImage::Kind::ALL_BUT: return "all-but " + std::to_string(image.count);
-        case PowerImage::Kind::ONLY: return "only " + std::to_string(image.count);
-        case PowerImage::Kind::TORN_SECTOR: return "torn-sector " + std::to_string(image.count);
-        case PowerImage::Kind::METADATA_ONLY: return "metadata-only";
-        case PowerImage::Kind::DATA_ONLY: return "data-only";
-        case PowerImage::Kind::RANDOM: break;
+        case PowerImage::Kind::NONE:
+            return "none";
+        case PowerImage::Kind::ALL:
+            return "all";
+        case PowerImage::Kind::PREFIX:
+            return "prefix " + std::to_string(image.count);
+        case PowerImage::Kind::ALL_BUT:
+            return "all-but " + std::to_string(image.count);
+        case PowerImage::Kind::ONLY:
+            return "only " + std::to_string(image.count);
+        case PowerImage::Kind::TORN_SECTOR:
+            return "torn-sector " + std::to_string(image.count);
+        case PowerImage::Kind::METADATA_ONLY:
+            return "metadata-only";
+        case PowerImage::Kind::DATA_ONLY:
+            return "data-only";
+        case PowerImage::Kind::RANDOM:
+            break;
     }
     return (image.torn ? "random-torn " : "random ") + std::to_string(image.seed);
 }
@@ -229,7 +239,8 @@ void DiskState::write(InodeNumber number, std::uint64_t file_offset, ByteSpan by
         const std::size_t piece = std::min(PAGE_BYTES - within, bytes.size() - done);
         const ByteSpan part = bytes.subspan(done, piece);
         // Zeros over zeros need no page: growing a segment ahead costs nothing here.
-        const bool was_zeros = index >= file.cached.pages.size() || file.cached.pages[index].is_zeros();
+        const bool was_zeros =
+            index >= file.cached.pages.size() || file.cached.pages[index].is_zeros();
         if (!was_zeros || !all_zero(part)) {
             if (index >= file.cached.pages.size()) file.cached.pages.resize(index + 1);
             std::memcpy(file.cached.pages[index].own() + within, part.data(), piece);
@@ -252,7 +263,8 @@ void DiskState::truncate(InodeNumber number, std::uint64_t size_bytes) {
     ++file.version;
     const std::uint64_t old_size = file.cached.size_bytes;
     if (size_bytes < old_size) {
-        for (std::size_t index = size_bytes / PAGE_BYTES; index < file.cached.pages.size(); ++index) {
+        for (std::size_t index = size_bytes / PAGE_BYTES; index < file.cached.pages.size();
+             ++index) {
             mark_dirty(file, index);
         }
     }
@@ -275,7 +287,8 @@ SyncSnapshot DiskState::begin_sync(InodeNumber number) const {
     const Inode& file = inode(number);
     SyncSnapshot snapshot{file.version, {}, file.cached.size_bytes, file.size_dirty};
     snapshot.pages.reserve(file.dirty.size());
-    for (const std::size_t index : file.dirty) snapshot.pages.emplace_back(index, file.cached.page(index));
+    for (const std::size_t index : file.dirty)
+        snapshot.pages.emplace_back(index, file.cached.page(index));
     return snapshot;
 }
 
@@ -311,17 +324,25 @@ class DiskState::Chooser {
         const std::uint64_t item = item_++;
         using Kind = PowerImage::Kind;
         switch (image_.kind) {
-            case Kind::NONE: return Fate::LOST;
-            case Kind::ALL: return Fate::KEPT;
-            case Kind::PREFIX: return kept_if(item < image_.count);
-            case Kind::ALL_BUT: return kept_if(item != image_.count);
-            case Kind::ONLY: return kept_if(item == image_.count);
+            case Kind::NONE:
+                return Fate::LOST;
+            case Kind::ALL:
+                return Fate::KEPT;
+            case Kind::PREFIX:
+                return kept_if(item < image_.count);
+            case Kind::ALL_BUT:
+                return kept_if(item != image_.count);
+            case Kind::ONLY:
+                return kept_if(item == image_.count);
             case Kind::TORN_SECTOR:
                 if (item == image_.count && kind == ItemKind::SECTOR) return Fate::FIRST_HALF;
                 return kept_if(item < image_.count);
-            case Kind::METADATA_ONLY: return kept_if(kind != ItemKind::SECTOR);
-            case Kind::DATA_ONLY: return kept_if(kind != ItemKind::NAME);
-            case Kind::RANDOM: return draw(kind);
+            case Kind::METADATA_ONLY:
+                return kept_if(kind != ItemKind::SECTOR);
+            case Kind::DATA_ONLY:
+                return kept_if(kind != ItemKind::NAME);
+            case Kind::RANDOM:
+                return draw(kind);
         }
         MORTAR_UNREACHABLE();
     }
@@ -353,15 +374,18 @@ class DiskState::Chooser {
 
 template <class Visitor>
 void DiskState::visit_items(const Visitor& visit) const {
-    for (std::size_t i = 0; i < pending_.size(); ++i) visit(ItemKind::NAME);
+    for (std::size_t i = 0; i < pending_.size(); ++i)
+        visit(ItemKind::NAME);
     for (const auto& [number, file] : inodes_) {
-        if (file.size_dirty && file.cached.size_bytes != file.durable.size_bytes) visit(ItemKind::SIZE);
+        if (file.size_dirty && file.cached.size_bytes != file.durable.size_bytes)
+            visit(ItemKind::SIZE);
         for (const std::size_t index : file.dirty) {
             const PageRef now = file.cached.page(index);
             const PageRef old = file.durable.page(index);
             for (std::size_t s = 0; s < SECTORS_PER_PAGE; ++s) {
                 const std::size_t at = s * SECTOR_BYTES;
-                if (std::memcmp(now.data() + at, old.data() + at, SECTOR_BYTES) != 0) visit(ItemKind::SECTOR);
+                if (std::memcmp(now.data() + at, old.data() + at, SECTOR_BYTES) != 0)
+                    visit(ItemKind::SECTOR);
             }
         }
     }
@@ -377,7 +401,8 @@ void DiskState::lose_power(const PowerImage& image) {
     Chooser chooser(image);
     for (NameChange& change : pending_) {
         if (chooser.next(ItemKind::NAME) != Fate::KEPT) continue;
-        for (NameEdit& edit : change.edits) apply_durable(edit);
+        for (NameEdit& edit : change.edits)
+            apply_durable(edit);
     }
     pending_.clear();
     for (auto& [number, inode] : inodes_) {
@@ -411,11 +436,14 @@ void DiskState::lose_file(Inode& file, Chooser& chooser) {
             if (std::memcmp(from, to, SECTOR_BYTES) == 0) continue;
             const Fate fate = chooser.next(ItemKind::SECTOR);
             if (fate == Fate::LOST) continue;
-            // Bytes outside the changed range are the same before and after: nothing can happen to them.
+            // Bytes outside the changed range are the same before and after: nothing can happen to
+            // them.
             std::size_t first = 0;
-            while (from[first] == to[first]) ++first;
+            while (from[first] == to[first])
+                ++first;
             std::size_t last = SECTOR_BYTES - 1;
-            while (from[last] == to[last]) --last;
+            while (from[last] == to[last])
+                --last;
             const std::size_t changed = last + 1 - first;
             std::size_t begin = first;
             std::size_t count = changed;
@@ -445,7 +473,8 @@ void DiskState::lose_file(Inode& file, Chooser& chooser) {
 }
 
 void DiskState::close_all() {
-    for (auto& [number, inode] : inodes_) inode.open_count = 0;
+    for (auto& [number, inode] : inodes_)
+        inode.open_count = 0;
     recount();
 }
 
@@ -467,10 +496,13 @@ void DiskState::collect_garbage() {
     while (!open.empty()) {
         const Inode& folder = inode(open.back());
         open.pop_back();
-        for (const auto& [name, number] : folder.cached_names) reach(number);
-        for (const auto& [name, number] : folder.durable_names) reach(number);
+        for (const auto& [name, number] : folder.cached_names)
+            reach(number);
+        for (const auto& [name, number] : folder.durable_names)
+            reach(number);
     }
-    std::erase_if(inodes_, [&reached](const auto& entry) { return !reached.contains(entry.first); });
+    std::erase_if(inodes_,
+                  [&reached](const auto& entry) { return !reached.contains(entry.first); });
 }
 
 // An unlinked file keeps its space until its last handle is closed.
@@ -489,7 +521,8 @@ void DiskState::recount() {
         }
     }
     used_bytes_ = 0;
-    for (const InodeNumber number : counted) used_bytes_ += inode(number).cached.size_bytes;
+    for (const InodeNumber number : counted)
+        used_bytes_ += inode(number).cached.size_bytes;
 }
 
 std::uint64_t DiskState::digest() const {
@@ -501,7 +534,8 @@ std::uint64_t DiskState::digest() const {
         for (const auto& [name, number] : folder.cached_names) {
             const Inode& entry = inode(number);
             hash = mix(hash, as_byte_span(name));
-            hash = (hash ^ entry.cached.size_bytes ^ (entry.is_folder ? 1u << 31 : 0u)) * 0x100000001b3u;
+            hash = (hash ^ entry.cached.size_bytes ^ (entry.is_folder ? 1u << 31 : 0u)) *
+                   0x100000001b3u;
             if (entry.is_folder) open.push_back(number);
             for (std::size_t i = 0; i < entry.cached.pages.size(); ++i) {
                 if (all_zero({entry.cached.pages[i].data(), PAGE_BYTES})) continue;
@@ -513,7 +547,8 @@ std::uint64_t DiskState::digest() const {
     return hash;
 }
 
-std::vector<PowerImage> distinct_power_images(std::uint64_t unsynced_count, std::size_t bound, bool torn) {
+std::vector<PowerImage> distinct_power_images(std::uint64_t unsynced_count, std::size_t bound,
+                                              bool torn) {
     using Kind = PowerImage::Kind;
     std::vector<PowerImage> images{{Kind::NONE}};
     if (unsynced_count == 0) return images;
@@ -529,7 +564,8 @@ std::vector<PowerImage> distinct_power_images(std::uint64_t unsynced_count, std:
         // With more items than images the cuts are spread evenly.
         const std::uint64_t per_item = torn ? 4 : 3;
         const std::uint64_t room = bound > images.size() ? (bound - images.size()) / per_item : 0;
-        const std::uint64_t stride = room == 0 ? unsynced_count : (unsynced_count + room - 1) / room;
+        const std::uint64_t stride =
+            room == 0 ? unsynced_count : (unsynced_count + room - 1) / room;
         for (std::uint64_t i = 0; i < unsynced_count; i += stride) {
             if (i > 1 || (i == 1 && unsynced_count > 2)) add(Kind::PREFIX, i);
             add(Kind::ALL_BUT, i);

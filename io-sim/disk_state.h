@@ -1,11 +1,15 @@
-// disk_state: what a simulated disk holds: for every file and folder what is cached and what is durable.
-// Shape:     pure data and rules, no time and no fibers; copying it is cheap (pages are shared until written).
-//            Files and folders are numbered; names are edits that stay pending until their folder is synced.
-// Units:     offsets and sizes in bytes; pages of 4096, sectors of 512 bytes.
-// Durable:   a file's bytes as of the moment a sync began, once that sync is committed; a name likewise by its folder.
-// Power:     every unsynced sector, size and name edit is one item whose fate a PowerImage decides on its own.
-//            A rename is one item. What a sector loses is never more than the bytes that were being changed.
-// Source:    design 6 (disk model), core/env/disk.h.
+// disk_state: what a simulated disk holds: for every file and folder what is cached and what is
+// durable.
+// Shape:   pure data and rules, no time and no fibers; copying it is cheap (pages are shared until
+//          written). Files and folders are numbered; names are edits that stay pending until their
+//          folder is synced.
+// Units:   offsets and sizes in bytes; pages of 4096, sectors of 512 bytes.
+// Durable: a file's bytes as of the moment a sync began, once that sync is committed; a name
+//          likewise by its folder.
+// Power:   every unsynced sector, size and name edit is one item whose fate a PowerImage decides on
+//          its own. A rename is one item. What a sector loses is never more than the bytes that
+//          were being changed.
+// Source:  design 6 (disk model), core/env/disk.h.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +61,9 @@ struct FileContent {
     std::vector<PageRef> pages;
     std::uint64_t size_bytes = 0;
 
-    PageRef page(std::size_t index) const { return index < pages.size() ? pages[index] : PageRef(); }
+    PageRef page(std::size_t index) const {
+        return index < pages.size() ? pages[index] : PageRef();
+    }
     void set_page(std::size_t index, PageRef page);
     std::size_t read(std::uint64_t file_offset, MutableByteSpan into) const;
     // Zeroes what lies behind the new end.
@@ -103,16 +109,17 @@ struct SyncSnapshot {
     bool size_dirty = false;
 };
 
-// Which of the unsynced items (names in order of change, then per file its size and its sectors by offset) survive
-// a power loss.
+// Which of the unsynced items (names in order of change, then per file its size and its sectors by
+// offset) survive a power loss.
 struct PowerImage {
     enum class Kind : std::uint8_t {
         NONE,
         ALL,
-        PREFIX,         // the first count items
-        ALL_BUT,        // all except item count
-        ONLY,           // item count alone
-        TORN_SECTOR,    // the first count items, and of the next sector the first half of the changed bytes
+        PREFIX,       // the first count items
+        ALL_BUT,      // all except item count
+        ONLY,         // item count alone
+        TORN_SECTOR,  // the first count items, and of the next sector the first half of the changed
+                      // bytes
         METADATA_ONLY,  // names and sizes, no sector: the file size outruns the data
         DATA_ONLY,      // sectors and sizes, no name
         RANDOM,         // each item by a draw from seed, at a rate drawn too
@@ -120,10 +127,13 @@ struct PowerImage {
     Kind kind = Kind::NONE;
     std::uint64_t count = 0;
     std::uint64_t seed = 0;
-    // RANDOM only: some sectors are half-written (either half, cut at any byte) or garbage where they were changed.
+    // RANDOM only: some sectors are half-written (either half, cut at any byte) or garbage where
+    // they were changed.
     bool torn = false;
 
-    static PowerImage random(std::uint64_t seed, bool torn) { return {Kind::RANDOM, 0, seed, torn}; }
+    static PowerImage random(std::uint64_t seed, bool torn) {
+        return {Kind::RANDOM, 0, seed, torn};
+    }
 };
 std::string to_string(const PowerImage& image);
 
@@ -137,9 +147,11 @@ class DiskState {
     Inode& inode(InodeNumber number);
     const Inode& inode(InodeNumber number) const;
     InodeNumber create(InodeNumber folder, const std::string& name, bool is_folder);
-    void rename(InodeNumber from_folder, const std::string& from, InodeNumber to_folder, const std::string& to);
+    void rename(InodeNumber from_folder, const std::string& from, InodeNumber to_folder,
+                const std::string& to);
     void remove(InodeNumber folder, const std::string& name);
-    // Number of the next change: pass it to commit_folder when the sync that began now has succeeded.
+    // Number of the next change: pass it to commit_folder when the sync that began now has
+    // succeeded.
     std::uint64_t next_change() const { return next_change_; }
     void commit_folder(InodeNumber folder, std::uint64_t before_change);
     // The name's durable state may still change by a power loss.
@@ -150,7 +162,8 @@ class DiskState {
     void truncate(InodeNumber file, std::uint64_t size_bytes);
     SyncSnapshot begin_sync(InodeNumber file) const;
     void commit_sync(InodeNumber file, const SyncSnapshot& snapshot);
-    // After a failed sync. Gone: reads see the old bytes; clean: reads see the new ones, but no sync will write them.
+    // After a failed sync. Gone: reads see the old bytes; clean: reads see the new ones, but no
+    // sync will write them.
     void drop_page(InodeNumber file, std::size_t page_index, bool stays_cached);
 
     // Unsynced items as PowerImage counts them.
@@ -186,7 +199,9 @@ class DiskState {
     std::uint64_t used_bytes_ = 0;
 };
 
-// Images that differ, for a state with this many unsynced items: at most bound, the extreme ones first.
-std::vector<PowerImage> distinct_power_images(std::uint64_t unsynced_count, std::size_t bound, bool torn);
+// Images that differ, for a state with this many unsynced items: at most bound, the extreme ones
+// first.
+std::vector<PowerImage> distinct_power_images(std::uint64_t unsynced_count, std::size_t bound,
+                                              bool torn);
 
 }  // namespace mortar::sim

@@ -122,7 +122,8 @@ void SimNode::pause(Duration duration) {
 void SimNode::resume_if_due() {
     if (!paused_ || world_.now() < paused_until_) return;
     paused_ = false;
-    for (const FiberId id : std::exchange(held_, {})) world_.push_runnable(*this, id);
+    for (const FiberId id : std::exchange(held_, {}))
+        world_.push_runnable(*this, id);
 }
 
 void SimNode::stop_after_step(std::function<void()> stop) {
@@ -134,7 +135,8 @@ void SimNode::stop_after_step(std::function<void()> stop) {
 }
 
 void SimNode::hold_if_stopping(Fiber& fiber) const {
-    while (stop_ != nullptr) fiber.scheduler().park(fiber, NEVER, CancelMode::DEFERRED);
+    while (stop_ != nullptr)
+        fiber.scheduler().park(fiber, NEVER, CancelMode::DEFERRED);
 }
 
 void SimNode::enqueue(FiberId id) {

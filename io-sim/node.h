@@ -1,11 +1,15 @@
 // node: one simulated machine: its clock, fibers, disk, network door, random streams and log.
-// Shape:     env() is what core gets; the rest is the god's side. The node starts alive, in its first life.
-// Owns:      all six parts; they live as long as the world, over all lives of the node.
-// Kill:      unwinds all fibers; connections die, locks and descriptors are free, the disk keeps its page cache.
-// Power:     kill, and the disk loses what was not synced; the machine is silent until restart().
-// Pause:     fibers do not run and timers do not fire until it ends; time, network buffers and disk go on.
-// Use:       kill and power_loss are called outside the node's own fibers; from inside use stop_after_step().
-// Source:    design 6 (world, clocks).
+// Shape:  env() is what core gets; the rest is the god's side. The node starts alive, in its first
+//         life.
+// Owns:   all six parts; they live as long as the world, over all lives of the node.
+// Kill:   unwinds all fibers; connections die, locks and descriptors are free, the disk keeps its
+//         page cache.
+// Power:  kill, and the disk loses what was not synced; the machine is silent until restart().
+// Pause:  fibers do not run and timers do not fire until it ends; time, network buffers and disk go
+//         on.
+// Use:    kill and power_loss are called outside the node's own fibers; from inside use
+//         stop_after_step().
+// Source: design 6 (world, clocks).
 #pragma once
 
 #include <map>
@@ -24,7 +28,9 @@ class SimClock : public Clock {
     std::uint64_t wall_unix_ms() const override;
 
     MonoTime from_true(MonoTime time) const { return time + monotonic_offset_; }
-    MonoTime to_true(MonoTime local) const { return local == NEVER ? NEVER : local - monotonic_offset_; }
+    MonoTime to_true(MonoTime local) const {
+        return local == NEVER ? NEVER : local - monotonic_offset_;
+    }
     void set_monotonic_offset(Duration offset) { monotonic_offset_ = offset; }
     void set_wall_offset(Duration offset) { wall_offset_ = offset; }
 
@@ -52,7 +58,8 @@ class SimScheduler : public FiberScheduler {
     SimNode& node_;
 };
 
-// A stream for each (node, life, name); asking twice for one name gives two streams, as the real world would.
+// A stream for each (node, life, name); asking twice for one name gives two streams, as the real
+// world would.
 class SimRngSource : public RngSource {
   public:
     explicit SimRngSource(const SimNode& node) : node_(node) {}
@@ -68,7 +75,8 @@ class SimLog : public Log {
   public:
     explicit SimLog(const SimNode& node) : node_(node) {}
     bool enabled(LogLevel level) const override;
-    void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) override;
+    void write(LogLevel level, std::string_view event,
+               std::initializer_list<LogField> fields) override;
 
   private:
     const SimNode& node_;
@@ -103,11 +111,13 @@ class SimNode {
     void restart();
     void pause(Duration duration);
 
-    // For hooks that run inside a fiber: the fiber goes no further than its current disk or network call, and stop
-    // (which kills the node) runs as soon as the fiber is left, before anything else happens in the world.
+    // For hooks that run inside a fiber: the fiber goes no further than its current disk or network
+    // call, and stop (which kills the node) runs as soon as the fiber is left, before anything else
+    // happens in the world.
     void stop_after_step(std::function<void()> stop);
     bool stopping() const { return stop_ != nullptr; }
-    // Called by disk and network at the end of such a call: never returns when the node is stopping.
+    // Called by disk and network at the end of such a call: never returns when the node is
+    // stopping.
     void hold_if_stopping(Fiber& fiber) const;
 
   private:

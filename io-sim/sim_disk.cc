@@ -22,7 +22,8 @@ Error io_error(const DiskOperation& operation, std::string_view reason) {
 
 std::size_t total_bytes(std::span<const ByteSpan> parts) {
     std::size_t total = 0;
-    for (const ByteSpan part : parts) total += part.size();
+    for (const ByteSpan part : parts)
+        total += part.size();
     return total;
 }
 
@@ -32,10 +33,12 @@ DiskSpeed DiskSpeed::nvme() {
     return {};
 }
 DiskSpeed DiskSpeed::sata_flash() {
-    return {microseconds(150), microseconds(15), microseconds(900), microseconds(30), 400'000, 300, 30};
+    return {
+        microseconds(150), microseconds(15), microseconds(900), microseconds(30), 400'000, 300, 30};
 }
 DiskSpeed DiskSpeed::cloud_volume() {
-    return {microseconds(600), microseconds(20), milliseconds(3), microseconds(50), 120'000, 100, 20};
+    return {
+        microseconds(600), microseconds(20), milliseconds(3), microseconds(50), 120'000, 100, 20};
 }
 DiskSpeed DiskSpeed::spinning() {
     return {milliseconds(6), microseconds(20), milliseconds(10), microseconds(60), 120'000, 50, 4};
@@ -48,16 +51,20 @@ DiskSpeed DiskSpeed::draw(Rng& rng) {
 }
 
 std::string_view disk_op_name(DiskOp op) {
-    static constexpr std::string_view NAMES[] = {"open",   "read",   "write", "sync_data",   "truncate",
-                                                 "size",   "rename", "remove", "list",       "make_folder",
-                                                 "sync_folder", "space", "lock"};
+    static constexpr std::string_view NAMES[] = {
+        "open",   "read", "write",       "sync_data",   "truncate", "size", "rename",
+        "remove", "list", "make_folder", "sync_folder", "space",    "lock"};
     return NAMES[static_cast<std::size_t>(op)];
 }
 
 class SimFile final : public File {
   public:
     SimFile(SimDisk& disk, InodeNumber inode, std::string path, bool writable)
-        : disk_(disk), inode_(inode), path_(std::move(path)), writable_(writable), life_(disk.node_.life()) {
+        : disk_(disk),
+          inode_(inode),
+          path_(std::move(path)),
+          writable_(writable),
+          life_(disk.node_.life()) {
         ++disk_.state_.inode(inode_).open_count;
         ++disk_.open_files_;
     }
@@ -69,7 +76,8 @@ class SimFile final : public File {
     SimFile(const SimFile&) = delete;
     SimFile& operator=(const SimFile&) = delete;
 
-    Result<std::size_t> read_at(Fiber& fiber, std::uint64_t file_offset, MutableByteSpan into) override {
+    Result<std::size_t> read_at(Fiber& fiber, std::uint64_t file_offset,
+                                MutableByteSpan into) override {
         DiskOperation operation = begin(fiber, DiskOp::READ, file_offset, into.size());
         disk_.wait(fiber, disk_.speed_.read);
         MORTAR_TRY(check(operation));
@@ -81,7 +89,8 @@ class SimFile final : public File {
         return count;
     }
 
-    Result<void> write_at(Fiber& fiber, std::uint64_t file_offset, std::span<const ByteSpan> parts) override {
+    Result<void> write_at(Fiber& fiber, std::uint64_t file_offset,
+                          std::span<const ByteSpan> parts) override {
         const std::size_t total = total_bytes(parts);
         DiskOperation operation = begin(fiber, DiskOp::WRITE, file_offset, total);
         MORTAR_TRY(check(operation));
@@ -90,7 +99,8 @@ class SimFile final : public File {
         const std::size_t room = room_for(file_offset, total);
         // A failed write may have come any way; one that has no space writes what fits.
         const std::size_t reach =
-            failing ? static_cast<std::size_t>(disk_.rng_.below(std::min(room, total) + 1)) : std::min(room, total);
+            failing ? static_cast<std::size_t>(disk_.rng_.below(std::min(room, total) + 1))
+                    : std::min(room, total);
         const std::uint64_t shape = disk_.rng_.below(3);
         const std::size_t at_once = shape == 0 ? 0 : shape == 1 ? reach / 2 : reach;
         put(file_offset, parts, 0, at_once);
@@ -99,8 +109,9 @@ class SimFile final : public File {
         if (failing) return io_error(operation, "Input/output error");
         disk_.after(fiber, operation);
         if (reach < total) {
-            return make_error(ErrorCode::NO_SPACE, "write of " + std::to_string(total) + " bytes at " +
-                                                       std::to_string(file_offset) + " in " + path_ +
+            return make_error(ErrorCode::NO_SPACE, "write of " + std::to_string(total) +
+                                                       " bytes at " + std::to_string(file_offset) +
+                                                       " in " + path_ +
                                                        ": No space left on device");
         }
         return {};
@@ -155,7 +166,8 @@ class SimFile final : public File {
         return operation;
     }
     Result<void> check(const DiskOperation& operation) const {
-        if (!is_current()) return io_error(operation, "the file was opened in another life of the node");
+        if (!is_current())
+            return io_error(operation, "the file was opened in another life of the node");
         return {};
     }
     std::size_t room_for(std::uint64_t file_offset, std::size_t total) const {
@@ -167,7 +179,8 @@ class SimFile final : public File {
         return static_cast<std::size_t>(std::min<std::uint64_t>(total, end_max - file_offset));
     }
     // The bytes [from, to) of parts laid back to back.
-    void put(std::uint64_t file_offset, std::span<const ByteSpan> parts, std::size_t from, std::size_t to) {
+    void put(std::uint64_t file_offset, std::span<const ByteSpan> parts, std::size_t from,
+             std::size_t to) {
         std::size_t at = 0;
         for (const ByteSpan part : parts) {
             const std::size_t begin = std::clamp(from, at, at + part.size());
@@ -224,7 +237,8 @@ void SimDisk::after(Fiber& fiber, const DiskOperation& operation) {
 
 Duration SimDisk::draw(Duration base) {
     if (base.ns == 0) return base;
-    Duration drawn{base.ns / 2 + static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(base.ns)))};
+    Duration drawn{base.ns / 2 +
+                   static_cast<std::int64_t>(rng_.below(static_cast<std::uint64_t>(base.ns)))};
     if (rng_.one_in(speed_.hiccup_one_in)) drawn = drawn * speed_.hiccup_factor;
     return drawn * faults_.slow_factor;
 }
@@ -251,11 +265,13 @@ void SimDisk::fail_sync(InodeNumber file, const SyncSnapshot& snapshot) {
     for (const auto& [index, page] : snapshot.pages) {
         FailedSync how = faults_.failed_sync;
         if (how == FailedSync::UNKNOWN) how = static_cast<FailedSync>(rng_.below(3));
-        if (how != FailedSync::KEPT_DIRTY) state_.drop_page(file, index, how == FailedSync::MARKED_CLEAN);
+        if (how != FailedSync::KEPT_DIRTY)
+            state_.drop_page(file, index, how == FailedSync::MARKED_CLEAN);
     }
 }
 
-std::optional<std::pair<InodeNumber, std::string>> SimDisk::parent_of(const std::string& path) const {
+std::optional<std::pair<InodeNumber, std::string>> SimDisk::parent_of(
+    const std::string& path) const {
     const std::size_t slash = path.rfind('/');
     const std::string folder = slash == std::string::npos ? std::string() : path.substr(0, slash);
     const std::optional<InodeNumber> parent = state_.find(folder);
@@ -280,7 +296,8 @@ Result<std::unique_ptr<File>> SimDisk::open(Fiber& fiber, const std::string& pat
         if (!may_create || !parent) return make_error(ErrorCode::NOT_FOUND, path);
         inode = state_.create(parent->first, parent->second, false);
     }
-    std::unique_ptr<File> file = std::make_unique<SimFile>(*this, *inode, path, mode != OpenMode::READ);
+    std::unique_ptr<File> file =
+        std::make_unique<SimFile>(*this, *inode, path, mode != OpenMode::READ);
     after(fiber, operation);
     return file;
 }
@@ -300,7 +317,8 @@ Result<void> SimDisk::rename(Fiber& fiber, const std::string& from, const std::s
         if (state_.inode(*moved).is_folder != state_.inode(*replaced).is_folder) {
             return io_error(operation, "Not a directory");
         }
-        if (!state_.inode(*replaced).cached_names.empty()) return io_error(operation, "Directory not empty");
+        if (!state_.inode(*replaced).cached_names.empty())
+            return io_error(operation, "Directory not empty");
     }
     if (from != to) state_.rename(source->first, source->second, target->first, target->second);
     after(fiber, operation);
@@ -315,7 +333,8 @@ Result<void> SimDisk::remove(Fiber& fiber, const std::string& path) {
     const auto parent = parent_of(path);
     const std::optional<InodeNumber> inode = state_.find(path);
     if (!parent || !inode) return make_error(ErrorCode::NOT_FOUND, path);
-    if (!state_.inode(*inode).cached_names.empty()) return io_error(operation, "Directory not empty");
+    if (!state_.inode(*inode).cached_names.empty())
+        return io_error(operation, "Directory not empty");
     state_.remove(parent->first, parent->second);
     after(fiber, operation);
     return {};
@@ -372,7 +391,8 @@ Result<void> SimDisk::sync_folder(Fiber& fiber, const std::string& folder) {
     const bool dropped = is_dropped(operation);
     const std::uint64_t before_change = state_.next_change();
     wait(fiber, speed_.sync);
-    if (fails(operation, faults_.sync_error_per_mille)) return io_error(operation, "Input/output error");
+    if (fails(operation, faults_.sync_error_per_mille))
+        return io_error(operation, "Input/output error");
     if (!dropped) state_.commit_folder(*inode, before_change);
     after(fiber, operation);
     return {};
@@ -407,7 +427,8 @@ Result<std::unique_ptr<DiskLock>> SimDisk::lock(Fiber& fiber, const std::string&
 }
 
 void SimDisk::on_kill() {
-    // The kernel closes what the process held; fibers have done so already, objects outside of them have not.
+    // The kernel closes what the process held; fibers have done so already, objects outside of them
+    // have not.
     state_.close_all();
     open_files_ = 0;
     locks_.clear();
@@ -427,7 +448,8 @@ namespace {
 
 std::vector<std::string> names_of(const std::map<std::string, InodeNumber>& names) {
     std::vector<std::string> list;
-    for (const auto& [name, inode] : names) list.push_back(name);
+    for (const auto& [name, inode] : names)
+        list.push_back(name);
     return list;
 }
 

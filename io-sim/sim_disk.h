@@ -1,11 +1,12 @@
 // sim_disk: core/env/disk.h over a DiskState: time, faults, crash points and the god's view.
-// Shape:     each call waits a drawn latency. Reads, syncs and names take effect at its end, writes at its start, half at
-//            each, or at its end (drawn). A sync makes durable what was cached when it began.
-// Owns:      the state. Files and locks of a dead life answer IO_ERROR and free nothing.
-// Faults:    knobs in DiskFaults; each says which physical event it stands for.
-// Crash:     the operation hook runs before and after the effect of each operation, in the calling fiber; with
-//            SimNode::stop_after_step it stops the node right there.
-// Source:    design 6 (disk model).
+// Shape:  each call waits a drawn latency. Reads, syncs and names take effect at its end, writes at
+//         its start, half at each, or at its end (drawn). A sync makes durable what was cached when
+//         it began.
+// Owns:   the state. Files and locks of a dead life answer IO_ERROR and free nothing.
+// Faults: knobs in DiskFaults; each says which physical event it stands for.
+// Crash:  the operation hook runs before and after the effect of each operation, in the calling
+//         fiber; with SimNode::stop_after_step it stops the node right there.
+// Source: design 6 (disk model).
 #pragma once
 
 #include <functional>
@@ -23,14 +24,15 @@ namespace mortar::sim {
 
 class SimNode;
 
-// What kind of device it is. A call takes between half and one and a half of these, now and then much longer.
+// What kind of device it is. A call takes between half and one and a half of these, now and then
+// much longer.
 struct DiskSpeed {
     Duration read = microseconds(60);
-    Duration write = microseconds(12);      // into the page cache
+    Duration write = microseconds(12);  // into the page cache
     Duration sync = microseconds(150);
-    Duration metadata = microseconds(20);   // open, rename, list, ...
+    Duration metadata = microseconds(20);  // open, rename, list, ...
     std::int64_t sync_bytes_per_ms = 1'000'000;
-    std::uint64_t hiccup_one_in = 400;      // garbage collection of the flash, a busy neighbour
+    std::uint64_t hiccup_one_in = 400;  // garbage collection of the flash, a busy neighbour
     std::int64_t hiccup_factor = 20;
 
     static DiskSpeed nvme();
@@ -92,7 +94,8 @@ struct DiskFaults {
     FailedSync failed_sync = FailedSync::UNKNOWN;
     // For scripted faults: true fails this operation with IO_ERROR.
     std::function<bool(const DiskOperation&)> fails;
-    // A full file system: a write that does not fit leaves what fits (a short write) and says NO_SPACE.
+    // A full file system: a write that does not fit leaves what fits (a short write) and says
+    // NO_SPACE.
     std::uint64_t capacity_bytes = std::uint64_t{1} << 40;
     // The descriptor limit of the process.
     std::size_t open_files_max = 1 << 20;
@@ -100,8 +103,8 @@ struct DiskFaults {
     std::int64_t slow_factor = 1;
     // A device or controller that hangs: no call ends before this moment of true time.
     MonoTime stalled_until;
-    // No fault of the world but of the program: a sync for which this is true does nothing and says OK. Proves that
-    // each sync call is needed.
+    // No fault of the world but of the program: a sync for which this is true does nothing and says
+    // OK. Proves that each sync call is needed.
     std::function<bool(const SyncCall&)> drop_sync;
 };
 
@@ -109,7 +112,8 @@ class SimDisk : public Disk {
   public:
     SimDisk(SimNode& node, Rng rng);
 
-    Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path, OpenMode mode) override;
+    Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path,
+                                       OpenMode mode) override;
     Result<void> rename(Fiber& fiber, const std::string& from, const std::string& to) override;
     Result<void> remove(Fiber& fiber, const std::string& path) override;
     Result<std::vector<DirEntry>> list(Fiber& fiber, const std::string& folder) override;
@@ -124,8 +128,9 @@ class SimDisk : public Disk {
     std::uint64_t operation_count() const { return operations_; }
     std::size_t open_files() const { return open_files_; }
 
-    // What survives a power loss for certain: names whose folder was synced, bytes as of the last sync. A name that is
-    // being replaced or removed still counts with its old file until that is synced.
+    // What survives a power loss for certain: names whose folder was synced, bytes as of the last
+    // sync. A name that is being replaced or removed still counts with its old file until that is
+    // synced.
     std::vector<std::string> durable_names(const std::string& folder) const;
     std::optional<ByteVector> durable_read(const std::string& path) const;
     // What a program would read now.

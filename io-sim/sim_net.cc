@@ -17,7 +17,8 @@ constexpr std::uint16_t LAST_EPHEMERAL_PORT = 60999;
 constexpr std::size_t BACKLOG_MAX = 1024;
 // A SYN that nobody answers is given up after this long, as Linux does.
 constexpr Duration CONNECT_GIVE_UP = seconds(127);
-// Retransmission to a peer that does not answer: from 200 ms, doubling, given up after 15 tries (tcp_retries2).
+// Retransmission to a peer that does not answer: from 200 ms, doubling, given up after 15 tries
+// (tcp_retries2).
 constexpr Duration RETRY_FIRST = milliseconds(200);
 constexpr std::uint32_t RETRY_DOUBLINGS_MAX = 9;
 constexpr std::uint32_t RETRIES_MAX = 15;
@@ -74,7 +75,8 @@ Error closed_error() {
 
 }  // namespace
 
-// Two ends (0 connected, 1 accepted). Each end's inbox holds what the other sent: read | arrived | on the wire.
+// Two ends (0 connected, 1 accepted). Each end's inbox holds what the other sent: read | arrived |
+// on the wire.
 class SimLink final : public EventTarget, public std::enable_shared_from_this<SimLink> {
   public:
     enum class State : std::uint8_t { CONNECTING, ESTABLISHED, REFUSED };
@@ -88,12 +90,12 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
     struct End {
         SimNode* node = nullptr;
         std::string address;
-        bool held = false;      // a handle or the accept queue refers to it
-        bool dead = false;      // no socket here any more: closed, or its node died
-        bool broken = false;    // a reset arrived
+        bool held = false;    // a handle or the accept queue refers to it
+        bool dead = false;    // no socket here any more: closed, or its node died
+        bool broken = false;  // a reset arrived
         bool fin_sent = false;
         bool fin_arrived = false;
-        bool probing = false;   // bytes to a dead peer are under way
+        bool probing = false;  // bytes to a dead peer are under way
         std::uint32_t retries = 0;
         std::size_t swallowed = 0;  // sent to a dead peer
         bool window_told = false;
@@ -132,12 +134,24 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         --events_;
         const std::size_t end = argument & 1;
         switch (static_cast<Signal>(argument >> 1)) {
-            case Signal::SYN: on_syn(); break;
-            case Signal::ANSWER: wake_slot(ends[0].connector); break;
-            case Signal::ARRIVAL: on_arrival(end); break;
-            case Signal::WINDOW: on_window(end); break;
-            case Signal::RESET: on_reset(end); break;
-            case Signal::PROBE: on_probe(end); break;
+            case Signal::SYN:
+                on_syn();
+                break;
+            case Signal::ANSWER:
+                wake_slot(ends[0].connector);
+                break;
+            case Signal::ARRIVAL:
+                on_arrival(end);
+                break;
+            case Signal::WINDOW:
+                on_window(end);
+                break;
+            case Signal::RESET:
+                on_reset(end);
+                break;
+            case Signal::PROBE:
+                on_probe(end);
+                break;
         }
         if (idle()) network_->reap(*this);
     }
@@ -147,12 +161,15 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         End& peer = ends[1 - end];
         if (peer.dead || peer.broken) return send_to_nobody(end, bytes.size());
         const std::size_t used = peer.inbox.size() - peer.consumed;
-        const std::size_t count = std::min(bytes.size(), speed.window_bytes - std::min(used, speed.window_bytes));
+        const std::size_t count =
+            std::min(bytes.size(), speed.window_bytes - std::min(used, speed.window_bytes));
         if (count == 0) return 0;
-        peer.inbox.insert(peer.inbox.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count));
+        peer.inbox.insert(peer.inbox.end(), bytes.begin(),
+                          bytes.begin() + static_cast<std::ptrdiff_t>(count));
         std::size_t left = count;
         if (count > 1 && speed.split_one_in != 0 && rng.one_in(speed.split_one_in)) {
-            const auto first = static_cast<std::size_t>(rng.between(1, static_cast<std::int64_t>(count) - 1));
+            const auto first =
+                static_cast<std::size_t>(rng.between(1, static_cast<std::int64_t>(count) - 1));
             push_piece(peer, 1 - end, first, false);
             left -= first;
         }
@@ -226,7 +243,8 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         to.arrival_scheduled = true;
         signal_at(Signal::ARRIVAL, to_index, to.last_arrival);
     }
-    // The own kernel takes the bytes as long as it has room and sends them until somebody answers with a reset.
+    // The own kernel takes the bytes as long as it has room and sends them until somebody answers
+    // with a reset.
     std::size_t send_to_nobody(std::size_t end, std::size_t bytes) {
         End& own = ends[end];
         const std::size_t count = std::min(bytes, speed.window_bytes - own.swallowed);
@@ -279,7 +297,8 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
             signal(Signal::RESET, 1 - end, draw_latency());
             return;
         }
-        signal(Signal::PROBE, end, RETRY_FIRST * (std::int64_t{1} << std::min(sender.retries, RETRY_DOUBLINGS_MAX)));
+        signal(Signal::PROBE, end,
+               RETRY_FIRST * (std::int64_t{1} << std::min(sender.retries, RETRY_DOUBLINGS_MAX)));
         ++sender.retries;
     }
 
@@ -320,10 +339,13 @@ class SimConn final : public Conn {
             }
         }
         std::size_t count = std::min(into.size(), own.unread());
-        if (count > 1 && link->speed.short_read_one_in != 0 && link->rng.one_in(link->speed.short_read_one_in)) {
-            count = static_cast<std::size_t>(link->rng.between(1, static_cast<std::int64_t>(count)));
+        if (count > 1 && link->speed.short_read_one_in != 0 &&
+            link->rng.one_in(link->speed.short_read_one_in)) {
+            count =
+                static_cast<std::size_t>(link->rng.between(1, static_cast<std::int64_t>(count)));
         }
-        std::copy_n(own.inbox.begin() + static_cast<std::ptrdiff_t>(own.consumed), count, into.begin());
+        std::copy_n(own.inbox.begin() + static_cast<std::ptrdiff_t>(own.consumed), count,
+                    into.begin());
         own.consumed += count;
         drop_consumed(own);
         SimLink::End& peer = link->ends[1 - end_];
@@ -350,7 +372,8 @@ class SimConn final : public Conn {
                 const WakeReason reason = park_in(own.writer, fiber, deadline);
                 if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
                 if (reason == WakeReason::DEADLINE) {
-                    return make_error(ErrorCode::TIMED_OUT, "write to " + link->ends[1 - end_].address);
+                    return make_error(ErrorCode::TIMED_OUT,
+                                      "write to " + link->ends[1 - end_].address);
                 }
             }
         }
@@ -377,7 +400,8 @@ class SimConn final : public Conn {
         if (own.consumed == own.inbox.size()) {
             own.inbox.clear();
         } else if (own.consumed > INBOX_SLACK_BYTES) {
-            own.inbox.erase(own.inbox.begin(), own.inbox.begin() + static_cast<std::ptrdiff_t>(own.consumed));
+            own.inbox.erase(own.inbox.begin(),
+                            own.inbox.begin() + static_cast<std::ptrdiff_t>(own.consumed));
         } else {
             return;
         }
@@ -423,7 +447,8 @@ class SimListener final : public Listener {
         // A dead node's door has already been taken off.
         if (life_ == net_.node_.life()) {
             const auto found = net_.listeners_.find(port_);
-            if (found != net_.listeners_.end() && found->second == this) net_.listeners_.erase(found);
+            if (found != net_.listeners_.end() && found->second == this)
+                net_.listeners_.erase(found);
         }
         for (const std::shared_ptr<SimLink>& link : std::exchange(waiting_, {})) {
             link->close_end(1, true);
@@ -469,14 +494,16 @@ void SimLink::on_syn() {
 }
 
 SimNetwork::~SimNetwork() {
-    for (const std::shared_ptr<SimLink>& link : links_) link->forget_network();
+    for (const std::shared_ptr<SimLink>& link : links_)
+        link->forget_network();
 }
 
 std::shared_ptr<SimLink> SimNetwork::add_link(SimNode& from, SimNode& to, std::uint16_t from_port,
                                               std::uint16_t to_port) {
     const std::uint64_t id = next_link_id_++;
     // A stream for each link: one more draw on this one does not move the others.
-    auto link = std::make_shared<SimLink>(*this, id, speed_, world_.stream("net", std::to_string(id)));
+    auto link =
+        std::make_shared<SimLink>(*this, id, speed_, world_.stream("net", std::to_string(id)));
     link->ends[0].node = &from;
     link->ends[0].address = from.name() + ":" + std::to_string(from_port);
     link->ends[0].held = true;
@@ -488,15 +515,17 @@ std::shared_ptr<SimLink> SimNetwork::add_link(SimNode& from, SimNode& to, std::u
 }
 
 std::shared_ptr<SimLink> SimNetwork::find(std::uint64_t conn_id) const {
-    const auto found = std::lower_bound(links_.begin(), links_.end(), conn_id,
-                                        [](const auto& link, std::uint64_t id) { return link->id() < id; });
+    const auto found =
+        std::lower_bound(links_.begin(), links_.end(), conn_id,
+                         [](const auto& link, std::uint64_t id) { return link->id() < id; });
     if (found == links_.end() || (*found)->id() != conn_id) return nullptr;
     return *found;
 }
 
 void SimNetwork::reap(const SimLink& link) {
-    const auto found = std::lower_bound(links_.begin(), links_.end(), link.id(),
-                                        [](const auto& entry, std::uint64_t id) { return entry->id() < id; });
+    const auto found =
+        std::lower_bound(links_.begin(), links_.end(), link.id(),
+                         [](const auto& entry, std::uint64_t id) { return entry->id() < id; });
     MORTAR_ASSERT(found != links_.end() && found->get() == &link);
     links_.erase(found);
 }
@@ -508,7 +537,8 @@ std::vector<std::uint64_t> SimNetwork::connections(std::string_view node) const 
         const SimLink::End& b = link->ends[1];
         const bool touches = node.empty() || a.node->name() == node || b.node->name() == node;
         const bool usable = !a.dead && !b.dead && !a.broken && !b.broken;
-        if (link->state == SimLink::State::ESTABLISHED && usable && touches) ids.push_back(link->id());
+        if (link->state == SimLink::State::ESTABLISHED && usable && touches)
+            ids.push_back(link->id());
     }
     return ids;
 }
@@ -520,7 +550,8 @@ void SimNetwork::reset(std::uint64_t conn_id, Rng& rng) {
         if (link->ends[end].dead) continue;
         link->cut_wire(end, rng);
         // The prefix that still arrives does so before the reset.
-        const MonoTime last = link->ends[end].wire.empty() ? world_.now() : link->ends[end].wire.back().arrival;
+        const MonoTime last =
+            link->ends[end].wire.empty() ? world_.now() : link->ends[end].wire.back().arrival;
         const Duration on_the_way = std::max(last - world_.now(), Duration{});
         link->signal(SimLink::Signal::RESET, end, on_the_way + microseconds(rng.between(0, 500)));
     }
@@ -571,16 +602,19 @@ Result<std::unique_ptr<Listener>> SimNet::listen(const std::string& address) {
     const bool loopback = is_loopback(parsed.host);
     const bool is_drawn = parsed.port == 0;
     if (!loopback && !is_any(parsed.host) && parsed.host != node_.name()) {
-        return make_error(ErrorCode::ADDRESS_INVALID, address + " is not an address of " + node_.name());
+        return make_error(ErrorCode::ADDRESS_INVALID,
+                          address + " is not an address of " + node_.name());
     }
-    while (parsed.port == 0 || (is_drawn && listeners_.contains(parsed.port))) parsed.port = next_port();
+    while (parsed.port == 0 || (is_drawn && listeners_.contains(parsed.port)))
+        parsed.port = next_port();
     if (listeners_.contains(parsed.port)) return make_error(ErrorCode::ADDRESS_IN_USE, address);
     auto listener = std::make_unique<SimListener>(*this, parsed.port, loopback);
     listeners_.emplace(parsed.port, listener.get());
     return std::unique_ptr<Listener>(std::move(listener));
 }
 
-Result<std::unique_ptr<Conn>> SimNet::connect(Fiber& fiber, const std::string& address, MonoTime deadline) {
+Result<std::unique_ptr<Conn>> SimNet::connect(Fiber& fiber, const std::string& address,
+                                              MonoTime deadline) {
     const HostPort parsed = MORTAR_TRY(parse_address(address));
     SimNode* to = is_loopback(parsed.host) ? &node_ : network_.world_.find_node(parsed.host);
     if (to == nullptr) return make_error(ErrorCode::CONNECTION_REFUSED, "no such host: " + address);
@@ -590,12 +624,16 @@ Result<std::unique_ptr<Conn>> SimNet::connect(Fiber& fiber, const std::string& a
     const MonoTime give_up = network_.world_.now() + CONNECT_GIVE_UP;
     const MonoTime local_give_up = node_.clock().from_true(give_up);
     while (true) {
-        const WakeReason reason = park_in(link->ends[0].connector, fiber, std::min(deadline, local_give_up));
+        const WakeReason reason =
+            park_in(link->ends[0].connector, fiber, std::min(deadline, local_give_up));
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
         if (link->ends[0].broken) return closed_error();
-        if (reason == WakeReason::DEADLINE) return make_error(ErrorCode::TIMED_OUT, "connect to " + address);
-        if (link->state == SimLink::State::ESTABLISHED) return std::unique_ptr<Conn>(std::move(conn));
-        if (link->state == SimLink::State::REFUSED) return make_error(ErrorCode::CONNECTION_REFUSED, address);
+        if (reason == WakeReason::DEADLINE)
+            return make_error(ErrorCode::TIMED_OUT, "connect to " + address);
+        if (link->state == SimLink::State::ESTABLISHED)
+            return std::unique_ptr<Conn>(std::move(conn));
+        if (link->state == SimLink::State::REFUSED)
+            return make_error(ErrorCode::CONNECTION_REFUSED, address);
     }
 }
 

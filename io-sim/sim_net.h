@@ -1,9 +1,10 @@
 // sim_net: TCP between simulated nodes: bytes in order, late, in pieces, through a bounded window.
-// Shape:     SimNetwork is the wire of the world, SimNet a node's door to it. A node's name is its host name;
-//            localhost and 127.0.0.1 are the node itself. Connections are numbered from 1 in order of connect.
-// Owns:      the network keeps a link while an end holds it or an event is on its way.
-// Faults:    reset (also in mid-frame), silent half-open links, death of a node, connect refused.
-// Source:    design 6 (net model).
+// Shape:  SimNetwork is the wire of the world, SimNet a node's door to it. A node's name is its
+//         host name; localhost and 127.0.0.1 are the node itself. Connections are numbered from 1
+//         in order of connect.
+// Owns:   the network keeps a link while an end holds it or an event is on its way.
+// Faults: reset (also in mid-frame), silent half-open links, death of a node, connect refused.
+// Source: design 6 (net model).
 #pragma once
 
 #include <deque>
@@ -35,7 +36,7 @@ struct NetSpeed {
 };
 
 enum class Death : std::uint8_t {
-    KILL,   // the kernel lives: it closes or resets the connections, or (drawn) its packets are lost
+    KILL,  // the kernel lives: it closes or resets the connections, or (drawn) its packets are lost
     POWER,  // silence; after the restart what peers still send is answered by a reset
 };
 
@@ -63,7 +64,8 @@ class SimNetwork {
 
     // Established connections that end at the node, by id; with an empty name all.
     std::vector<std::uint64_t> connections(std::string_view node = {}) const;
-    // What is on the wire is cut at any byte, both ends get CONNECTION_CLOSED. No effect on an unknown id.
+    // What is on the wire is cut at any byte, both ends get CONNECTION_CLOSED. No effect on an
+    // unknown id.
     void reset(std::uint64_t conn_id, Rng& rng);
     // From now on nothing sent on it arrives, and nobody is told.
     void silence(std::uint64_t conn_id);
@@ -78,7 +80,8 @@ class SimNetwork {
     friend class SimConn;
     friend class SimListener;
 
-    std::shared_ptr<SimLink> add_link(SimNode& from, SimNode& to, std::uint16_t from_port, std::uint16_t to_port);
+    std::shared_ptr<SimLink> add_link(SimNode& from, SimNode& to, std::uint16_t from_port,
+                                      std::uint16_t to_port);
     std::shared_ptr<SimLink> find(std::uint64_t conn_id) const;
     // Forgets the link once nothing needs it.
     void reap(const SimLink& link);

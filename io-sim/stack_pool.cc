@@ -13,7 +13,8 @@ HeapStackPool::HeapStackPool(std::size_t stack_bytes) : stack_bytes_(stack_bytes
 
 HeapStackPool::~HeapStackPool() {
     MORTAR_ASSERT(in_use_ == 0);
-    for (std::byte* base : free_) ::operator delete(base, STACK_ALIGNMENT);
+    for (std::byte* base : free_)
+        ::operator delete(base, STACK_ALIGNMENT);
 }
 
 FiberStack HeapStackPool::acquire() {

@@ -1,6 +1,8 @@
-// stack_pool: fiber stacks from the heap, kept for the next fiber; one pool for all worlds of a thread.
+// stack_pool: fiber stacks from the heap, kept for the next fiber; one pool for all worlds of a
+// thread.
 // Owns:      every stack it ever made; all must be back before it is destroyed.
-// Invariant: a mark at the low end of each stack is whole when the stack comes back: there is no guard page.
+// Invariant: a mark at the low end of each stack is whole when the stack comes back: there is no
+//            guard page.
 // Source:    design 6 (speed: pooled stacks, no syscalls in a run).
 #pragma once
 

@@ -185,7 +185,8 @@ void SimWorld::finish_step(const StepInfo& step) {
 
 MonoTime SimWorld::next_timer() const {
     MonoTime next = NEVER;
-    for (const auto& node : nodes_) next = std::min(next, node->next_timer());
+    for (const auto& node : nodes_)
+        next = std::min(next, node->next_timer());
     return next;
 }
 

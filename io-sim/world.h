@@ -1,10 +1,10 @@
 // world: true time, the event queue and the choice of the next runnable fiber over all nodes.
-// Shape:     while a fiber is runnable, time stands still and a seeded draw picks which one runs; else time jumps to the
-//            next event or timer. No syscalls, nothing real is waited for.
+// Shape:     while a fiber is runnable, time stands still and a seeded draw picks which one runs;
+//            else time jumps to the next event or timer. No syscalls, nothing real is waited for.
 // Units:     now() is true time since the start of the run; nodes see it through their own clocks.
 // Owns:      its nodes and the network. The StackPool must outlive it.
-// Invariant: one seed gives one run: every draw comes from a stream named by its owner, and neither an address nor a
-//            hash order reaches a decision or the trace hash.
+// Invariant: one seed gives one run: every draw comes from a stream named by its owner, and neither
+//            an address nor a hash order reaches a decision or the trace hash.
 // Source:    design 6 (world, speed).
 #pragma once
 
@@ -38,9 +38,9 @@ enum class StepKind : std::uint8_t { FIBER, EVENT, TIMERS };
 
 struct StepInfo {
     StepKind kind;
-    MonoTime time;             // true time
-    const SimNode* node;       // nullptr for events
-    std::string_view fiber;    // name before the step; empty for events and timers
+    MonoTime time;           // true time
+    const SimNode* node;     // nullptr for events
+    std::string_view fiber;  // name before the step; empty for events and timers
 };
 
 class SimWorld {
@@ -61,7 +61,8 @@ class SimWorld {
     // For consumers outside the nodes: a nemesis, a workload, a checker.
     Rng stream(std::string_view owner, std::string_view name = {}) const;
 
-    // Runs one fiber until it parks, one event, or the timers of one instant. False when nothing is left up to limit.
+    // Runs one fiber until it parks, one event, or the timers of one instant. False when nothing is
+    // left up to limit.
     bool step(MonoTime limit = NEVER);
     // Ends at exactly this time, even when nothing happens.
     void run_until(MonoTime time);
@@ -69,7 +70,9 @@ class SimWorld {
 
     // Runs action at this time (at once when it is past), outside any fiber.
     void at(MonoTime when, std::function<void()> action);
-    void after(Duration delay, std::function<void()> action) { at(now_ + delay, std::move(action)); }
+    void after(Duration delay, std::function<void()> action) {
+        at(now_ + delay, std::move(action));
+    }
     // The same without an allocation.
     void schedule(MonoTime when, EventTarget& target, std::uint64_t argument);
 

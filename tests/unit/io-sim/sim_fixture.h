@@ -31,15 +31,18 @@ class SimFixture : public ::testing::Test {
         }
         ASSERT_TRUE(ended);
     }
-    static Result<void> write_text(Fiber& fiber, File& file, std::uint64_t file_offset, std::string_view text) {
+    static Result<void> write_text(Fiber& fiber, File& file, std::uint64_t file_offset,
+                                   std::string_view text) {
         const ByteSpan part = as_byte_span(text);
         return file.write_at(fiber, file_offset, {&part, 1});
     }
-    static Result<void> send_text(Fiber& fiber, Conn& conn, std::string_view text, MonoTime deadline = NEVER) {
+    static Result<void> send_text(Fiber& fiber, Conn& conn, std::string_view text,
+                                  MonoTime deadline = NEVER) {
         const ByteSpan part = as_byte_span(text);
         return conn.write(fiber, {&part, 1}, deadline);
     }
-    static Result<std::string> read_some(Fiber& fiber, Conn& conn, std::size_t max, MonoTime deadline = NEVER) {
+    static Result<std::string> read_some(Fiber& fiber, Conn& conn, std::size_t max,
+                                         MonoTime deadline = NEVER) {
         ByteVector into(max);
         const std::size_t count = MORTAR_TRY(conn.read(fiber, into, deadline));
         into.resize(count);

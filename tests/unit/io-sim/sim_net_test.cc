@@ -27,7 +27,8 @@ class SimNetTest : public SimFixture {
     std::string long_text(std::size_t bytes) {
         std::string text;
         Rng rng(bytes);
-        while (text.size() < bytes) text += static_cast<char>('a' + rng.below(26));
+        while (text.size() < bytes)
+            text += static_cast<char>('a' + rng.below(26));
         return text;
     }
 };
@@ -78,8 +79,10 @@ TEST_F(SimNetTest, a_frame_is_cut_at_any_byte) {
     });
     world.run_for(seconds(1));
     std::vector<bool> seen(11);
-    for (const std::size_t size : sizes) seen[std::min<std::size_t>(size, 10)] = true;
-    for (std::size_t size = 1; size <= 10; ++size) EXPECT_TRUE(seen[size]) << size;
+    for (const std::size_t size : sizes)
+        seen[std::min<std::size_t>(size, 10)] = true;
+    for (std::size_t size = 1; size <= 10; ++size)
+        EXPECT_TRUE(seen[size]) << size;
 }
 
 TEST_F(SimNetTest, a_reader_that_stops_makes_the_writer_wait) {
@@ -120,7 +123,8 @@ TEST_F(SimNetTest, deadlines_end_read_write_and_connect) {
         const auto deadline = [&] { return client.clock().now() + milliseconds(50); };
         const auto conn = client_net.connect(fiber, "server:7188", deadline()).value();
         EXPECT_TRUE(read_some(fiber, *conn, 10, deadline()).is(ErrorCode::TIMED_OUT));
-        EXPECT_TRUE(send_text(fiber, *conn, std::string(200, 'x'), deadline()).is(ErrorCode::TIMED_OUT));
+        EXPECT_TRUE(
+            send_text(fiber, *conn, std::string(200, 'x'), deadline()).is(ErrorCode::TIMED_OUT));
         server.power_loss({});
         const MonoTime begun = world.now();
         EXPECT_TRUE(client_net.connect(fiber, "server:7188", deadline()).is(ErrorCode::TIMED_OUT));
@@ -144,12 +148,16 @@ TEST_F(SimNetTest, half_close_lets_the_other_direction_go_on) {
 
 TEST_F(SimNetTest, connect_is_refused_when_nobody_listens_there) {
     run_on(client, [&](Fiber& fiber) {
-        EXPECT_TRUE(client_net.connect(fiber, "server:7188", NEVER).is(ErrorCode::CONNECTION_REFUSED));
-        EXPECT_TRUE(client_net.connect(fiber, "nowhere:1", NEVER).is(ErrorCode::CONNECTION_REFUSED));
+        EXPECT_TRUE(
+            client_net.connect(fiber, "server:7188", NEVER).is(ErrorCode::CONNECTION_REFUSED));
+        EXPECT_TRUE(
+            client_net.connect(fiber, "nowhere:1", NEVER).is(ErrorCode::CONNECTION_REFUSED));
         EXPECT_TRUE(client_net.connect(fiber, "server", NEVER).is(ErrorCode::ADDRESS_INVALID));
-        EXPECT_TRUE(client_net.connect(fiber, "server:70000", NEVER).is(ErrorCode::ADDRESS_INVALID));
+        EXPECT_TRUE(
+            client_net.connect(fiber, "server:70000", NEVER).is(ErrorCode::ADDRESS_INVALID));
         const auto local = server_net.listen("127.0.0.1:7188").value();
-        EXPECT_TRUE(client_net.connect(fiber, "server:7188", NEVER).is(ErrorCode::CONNECTION_REFUSED));
+        EXPECT_TRUE(
+            client_net.connect(fiber, "server:7188", NEVER).is(ErrorCode::CONNECTION_REFUSED));
         EXPECT_TRUE(server_net.listen("0.0.0.0:7188").is(ErrorCode::ADDRESS_IN_USE));
         EXPECT_TRUE(server_net.listen("elsewhere:7189").is(ErrorCode::ADDRESS_INVALID));
         const auto drawn = server_net.listen("server:0").value();
@@ -200,7 +208,8 @@ TEST_F(SimNetTest, a_reset_cuts_the_stream_at_any_byte_and_both_ends_learn) {
         EXPECT_EQ(received, std::string("0123456789").substr(0, received.size()));
         lengths.push_back(received.size());
     }
-    EXPECT_GT(std::count_if(lengths.begin(), lengths.end(), [](auto n) { return n > 0 && n < 10; }), 3);
+    EXPECT_GT(std::count_if(lengths.begin(), lengths.end(), [](auto n) { return n > 0 && n < 10; }),
+              3);
 }
 
 TEST_F(SimNetTest, a_silent_link_carries_nothing_and_tells_nobody) {
@@ -210,7 +219,8 @@ TEST_F(SimNetTest, a_silent_link_carries_nothing_and_tells_nobody) {
         const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
         world.network().silence(world.network().connections().at(0));
         ASSERT_TRUE(send_text(fiber, *conn, "lost").ok());
-        EXPECT_TRUE(read_some(fiber, *conn, 1, client.clock().now() + seconds(60)).is(ErrorCode::TIMED_OUT));
+        EXPECT_TRUE(read_some(fiber, *conn, 1, client.clock().now() + seconds(60))
+                        .is(ErrorCode::TIMED_OUT));
     });
     EXPECT_EQ(received, "");
 }
@@ -245,9 +255,11 @@ TEST_F(SimNetTest, a_peer_without_power_answers_only_after_its_restart) {
         const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
         server.power_loss({});
         ASSERT_TRUE(send_text(fiber, *conn, "into the void").ok());
-        EXPECT_TRUE(read_some(fiber, *conn, 10, client.clock().now() + seconds(5)).is(ErrorCode::TIMED_OUT));
+        EXPECT_TRUE(read_some(fiber, *conn, 10, client.clock().now() + seconds(5))
+                        .is(ErrorCode::TIMED_OUT));
         server.restart();
-        EXPECT_TRUE(read_some(fiber, *conn, 10, client.clock().now() + seconds(60)).is(ErrorCode::CONNECTION_CLOSED));
+        EXPECT_TRUE(read_some(fiber, *conn, 10, client.clock().now() + seconds(60))
+                        .is(ErrorCode::CONNECTION_CLOSED));
     });
 }
 
@@ -284,7 +296,8 @@ TEST_F(SimNetTest, close_wakes_the_fiber_that_waits_in_read) {
     serve([&](Fiber& fiber, Conn&) { fiber.scheduler().park(fiber, NEVER); });
     std::unique_ptr<Conn> conn;
     bool told = false;
-    run_on(client, [&](Fiber& fiber) { conn = client_net.connect(fiber, "server:7188", NEVER).value(); });
+    run_on(client,
+           [&](Fiber& fiber) { conn = client_net.connect(fiber, "server:7188", NEVER).value(); });
     client.scheduler().spawn("reader", [&](Fiber& fiber) {
         told = read_some(fiber, *conn, 10).is(ErrorCode::CONNECTION_CLOSED);
     });

@@ -38,14 +38,16 @@ std::uint64_t hash_of_run(std::uint64_t seed) {
         }
     });
     client.scheduler().spawn("client.talk", [&](Fiber& fiber) {
-        EXPECT_TRUE(fiber.scheduler().sleep_until(fiber, client.clock().now() + milliseconds(1)).ok());
+        EXPECT_TRUE(
+            fiber.scheduler().sleep_until(fiber, client.clock().now() + milliseconds(1)).ok());
         auto conn = client.env().net.connect(fiber, "server:7188", NEVER).value();
         std::byte buffer[64] = {};
         for (int i = 0; i < 20; ++i) {
             const ByteSpan part(buffer);
             EXPECT_TRUE(conn->write(fiber, {&part, 1}, NEVER).ok());
             std::size_t back = 0;
-            while (back < sizeof buffer) back += conn->read(fiber, buffer, NEVER).value();
+            while (back < sizeof buffer)
+                back += conn->read(fiber, buffer, NEVER).value();
         }
     });
     world.run_until(MonoTime{} + seconds(5));
@@ -75,7 +77,8 @@ TEST_F(SimWorldTest, seed_decides_which_runnable_fiber_goes_next) {
     EXPECT_EQ(order_of(1), order_of(1));
     EXPECT_EQ(order_of(1).size(), 10u);
     std::vector<std::string> orders;
-    for (std::uint64_t seed = 1; seed <= 8; ++seed) orders.push_back(order_of(seed));
+    for (std::uint64_t seed = 1; seed <= 8; ++seed)
+        orders.push_back(order_of(seed));
     std::sort(orders.begin(), orders.end());
     EXPECT_GT(std::unique(orders.begin(), orders.end()) - orders.begin(), 6);
 }
@@ -84,7 +87,8 @@ TEST_F(SimWorldTest, jumps_over_idle_time) {
     SimNode& node = world.add_node("n");
     MonoTime woken;
     node.scheduler().spawn("sleeper", [&](Fiber& fiber) {
-        EXPECT_TRUE(fiber.scheduler().sleep_until(fiber, node.clock().now() + seconds(86'400)).ok());
+        EXPECT_TRUE(
+            fiber.scheduler().sleep_until(fiber, node.clock().now() + seconds(86'400)).ok());
         woken = world.now();
     });
     world.run_until(MonoTime{} + seconds(100'000));
@@ -155,12 +159,14 @@ TEST_F(SimWorldTest, a_paused_node_runs_no_fiber_and_fires_no_timer_until_it_res
     std::vector<std::int64_t> ticks_ms;
     node.scheduler().spawn("ticker", [&](Fiber& fiber) {
         for (int i = 0; i < 5; ++i) {
-            EXPECT_TRUE(fiber.scheduler().sleep_until(fiber, node.clock().now() + milliseconds(10)).ok());
+            EXPECT_TRUE(
+                fiber.scheduler().sleep_until(fiber, node.clock().now() + milliseconds(10)).ok());
             ticks_ms.push_back((world.now() - MonoTime{}).to_ms());
         }
     });
     world.at(MonoTime{} + milliseconds(25), [&] { node.pause(milliseconds(100)); });
-    world.at(MonoTime{} + milliseconds(50), [&] { node.pause(milliseconds(10)); });  // inside the first
+    world.at(MonoTime{} + milliseconds(50),
+             [&] { node.pause(milliseconds(10)); });  // inside the first
     world.run_until(MonoTime{} + seconds(1));
     EXPECT_EQ(ticks_ms, (std::vector<std::int64_t>{10, 20, 125, 135, 145}));
 }
@@ -221,14 +227,17 @@ TEST_F(SimWorldTest, the_step_hook_sees_fibers_by_name_and_the_log_sink_every_li
     SimNode& node = world.add_node("n");
     std::vector<std::string> seen;
     world.set_step_hook([&](const StepInfo& step) {
-        if (step.kind == StepKind::FIBER) seen.push_back(step.node->name() + "/" + std::string(step.fiber));
+        if (step.kind == StepKind::FIBER)
+            seen.push_back(step.node->name() + "/" + std::string(step.fiber));
     });
     EXPECT_FALSE(node.env().log.enabled(LogLevel::ERROR));
     std::string logged;
     world.set_log_sink([&](const SimNode& from, LogLevel, std::string_view line) {
         logged = from.name() + ": " + std::string(line);
     });
-    node.scheduler().spawn("area.what", [&](Fiber&) { node.env().log.info("started", {{"port", "7188"}}); });
+    node.scheduler().spawn("area.what", [&](Fiber&) {
+        node.env().log.info("started", {{"port", "7188"}});
+    });
     world.run_until(MonoTime{} + seconds(1));
     EXPECT_EQ(seen, (std::vector<std::string>{"n/area.what"}));
     EXPECT_EQ(logged, "n: started port=7188");

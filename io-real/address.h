@@ -2,10 +2,10 @@
 // Errors:  ADDRESS_INVALID naming the text.
 #pragma once
 
-#include <memory>
 #include <netinet/in.h>
-#include <string>
 #include <sys/socket.h>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/result.h"

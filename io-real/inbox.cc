@@ -1,8 +1,8 @@
 #include "io-real/inbox.h"
 
-#include <cerrno>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <cerrno>
 #include <utility>
 
 #include "io-real/os_error.h"
@@ -64,7 +64,8 @@ std::size_t Inbox::run_all() {
 }
 
 void Inbox::drop_all() {
-    for (LoopTask* task = take(); task != nullptr;) std::exchange(task, task->next_)->drop();
+    for (LoopTask* task = take(); task != nullptr;)
+        std::exchange(task, task->next_)->drop();
 }
 
 LoopTask* Inbox::take() {

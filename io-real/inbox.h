@@ -1,7 +1,9 @@
 // inbox: how other threads hand work to the loop.
-// Shape:     a lock-free list of tasks, newest in front, that the loop takes whole; and an eventfd that is written only
+// Shape:     a lock-free list of tasks, newest in front, that the loop takes whole; and an eventfd
+// that is written only
 //            while the loop sleeps, so a burst of completions costs one wake-up.
-// Owns:      a task while it is in the list; what no loop took is dropped with the inbox. Threads that may outlive the
+// Owns:      a task while it is in the list; what no loop took is dropped with the inbox. Threads
+// that may outlive the
 //            loop hold the inbox by shared_ptr.
 // Invariant: a task pushed before the loop falls asleep keeps it awake; one pushed after wakes it.
 #pragma once
@@ -42,7 +44,8 @@ class Inbox {
     // Runs all that is there, oldest first; returns how many.
     std::size_t run_all();
     void drop_all();
-    // Between the two, push writes the eventfd. The loop looks at is_empty() once more after going to sleep.
+    // Between the two, push writes the eventfd. The loop looks at is_empty() once more after going
+    // to sleep.
     void fall_asleep() { asleep_.store(true); }
     void wake_up() { asleep_.store(false); }
     // Becomes readable (edge) at each wake-up; never read, an eventfd's counter is wide enough.

@@ -1,13 +1,13 @@
 #include "io-real/loop.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
-#include <thread>
 #include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <thread>
 #include <utility>
 
 #include "io-real/os_error.h"
@@ -17,8 +17,7 @@ namespace mortar {
 namespace {
 
 // Looks at the inbox this often between two polls of the sockets while spinning.
-constexpr int SPINS_PER_POLL = 64;
-
+constexpr int SPINS_PER_POLL = 8;
 
 // A spin pays only when the thread it waits for runs elsewhere.
 Duration useful_spin(Duration asked) {
@@ -39,7 +38,8 @@ class RealScheduler::SignalWatcher final : public Watcher {
     void on_ready(std::uint32_t) override {
         signalfd_siginfo info{};
         while (::read(fd_, &info, sizeof info) == sizeof info) {
-            inbox_.post([call = call_, number = static_cast<int>(info.ssi_signo)] { call(number); });
+            inbox_.post(
+                [call = call_, number = static_cast<int>(info.ssi_signo)] { call(number); });
         }
     }
 
@@ -50,10 +50,12 @@ class RealScheduler::SignalWatcher final : public Watcher {
     std::function<void(int)> call_;
 };
 
-Result<std::unique_ptr<RealScheduler>> RealScheduler::create(Clock& clock, StackPool& stacks, Duration spin) {
+Result<std::unique_ptr<RealScheduler>> RealScheduler::create(Clock& clock, StackPool& stacks,
+                                                             Duration spin) {
     std::shared_ptr<Inbox> inbox = MORTAR_TRY(Inbox::create());
     const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (epoll_fd < 0) return make_error(ErrorCode::LIMIT_REACHED, "epoll_create1: " + os_reason(errno));
+    if (epoll_fd < 0)
+        return make_error(ErrorCode::LIMIT_REACHED, "epoll_create1: " + os_reason(errno));
     std::unique_ptr<RealScheduler> made(
         new RealScheduler(clock, stacks, useful_spin(spin), epoll_fd, std::move(inbox)));
     epoll_event event{};
@@ -79,7 +81,8 @@ RealScheduler::~RealScheduler() {
 
 void RealScheduler::run() {
     last_turn_ = clock_.now();
-    while (!stop_requested_.exchange(false)) turn();
+    while (!stop_requested_.exchange(false))
+        turn();
 }
 
 void RealScheduler::shutdown() {
@@ -93,12 +96,14 @@ void RealScheduler::stop() {
     inbox_->wake();
 }
 
-Result<void> RealScheduler::catch_signals(std::initializer_list<int> signals, std::function<void(int)> call) {
+Result<void> RealScheduler::catch_signals(std::initializer_list<int> signals,
+                                          std::function<void(int)> call) {
     MORTAR_ASSERT(signals_ == nullptr);
     sigset_t set;
     sigset_t before;
     sigemptyset(&set);
-    for (const int number : signals) sigaddset(&set, number);
+    for (const int number : signals)
+        sigaddset(&set, number);
     MORTAR_ASSERT(pthread_sigmask(SIG_BLOCK, &set, &before) == 0);
     const int fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (fd < 0) return make_error(ErrorCode::LIMIT_REACHED, "signalfd: " + os_reason(errno));
@@ -117,7 +122,8 @@ Result<void> RealScheduler::watch(int fd, std::uint32_t events, Watcher& watcher
 }
 
 void RealScheduler::unwatch(int fd) {
-    // Explicit, although close would do: a child process made by fork would keep the registration alive.
+    // Explicit, although close would do: a child process made by fork would keep the registration
+    // alive.
     epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
@@ -160,7 +166,7 @@ bool RealScheduler::spin_for_thread(MonoTime now) {
     while (clock_.now() < until) {
         for (int i = 0; i < SPINS_PER_POLL; ++i) {
             if (!inbox_->is_empty()) return true;
-            relax_cpu();
+            spin_step();
         }
         if (poll(Duration{}) > 0) return true;
     }
@@ -174,7 +180,8 @@ int RealScheduler::poll(Duration timeout) {
         if (!inbox_->is_empty() || stop_requested_.load()) timeout = Duration{};
     }
     epoll_event events[POLL_BATCH];
-    const timespec wait{.tv_sec = timeout.ns / 1'000'000'000, .tv_nsec = timeout.ns % 1'000'000'000};
+    const timespec wait{.tv_sec = timeout.ns / 1'000'000'000,
+                        .tv_nsec = timeout.ns % 1'000'000'000};
     const int count = epoll_pwait2(epoll_fd_, events, POLL_BATCH, &wait, nullptr);
     if (may_sleep) inbox_->wake_up();
     MORTAR_ASSERT(count >= 0 || errno == EINTR);

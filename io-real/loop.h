@@ -1,12 +1,18 @@
 // loop: the scheduler of a real node: one thread that runs fibers and sleeps in epoll.
-// Shape:     a turn runs what is runnable (first come, first served, at most RUN_BATCH), polls the sockets, takes what
+// Shape:     a turn runs what is runnable (first come, first served, at most RUN_BATCH), polls the
+// sockets, takes what
 //            other threads handed in, then fires the timers that are due.
 // Owns:      the epoll descriptor; watchers are borrowed until unwatch.
 // Invariant: only post, stop and the inbox may be used from other threads.
-// Stall:     when the last turn lies over STALL back (the machine slept, the process was stopped), bytes that arrived
-//            meanwhile are worked off before any timer fires. Naps are shorter than that, so only a stall is so long.
-// Spin:      while a thread works for us (with_thread_work), the loop looks for its answer for spin before it sleeps: a
-//            sleep and wake-up costs more than a page-cache write. An idle loop never spins.
+// Stall:     when the last turn lies over STALL back (the machine slept, the process was stopped),
+// bytes that arrived
+//            meanwhile are worked off before any timer fires. Naps are shorter than that, so only a
+//            stall is so long.
+// Spin:      while a thread works for us (thread_work_began), the loop looks for its answer for
+// spin before it sleeps.
+//            Measured on two busy cores, echo of 1 KiB with one synced write, p50: 355 us without,
+//            250 us with 50 us, 197 us with 200 us (the sync itself takes about 160 us). An idle
+//            loop never spins.
 // Source:    design 2, contract 8 (timing).
 #pragma once
 
@@ -32,7 +38,7 @@ class RealScheduler final : public FiberScheduler {
   public:
     static constexpr Duration STALL = seconds(1);
     static constexpr Duration NAP_MAX = milliseconds(500);
-    static constexpr Duration SPIN_BEFORE_SLEEP = microseconds(50);
+    static constexpr Duration SPIN_BEFORE_SLEEP = microseconds(200);
     static constexpr std::size_t RUN_BATCH = 256;
     static constexpr int POLL_BATCH = 256;
     static constexpr int CATCH_UP_ROUNDS_MAX = 256;
@@ -47,12 +53,13 @@ class RealScheduler final : public FiberScheduler {
     void run();
     // Any thread, and signal callbacks: the turn under way ends, then run returns.
     void stop();
-    // Unwinds all fibers and forgets what other threads handed in. Their work must have ended (ThreadPool::stop).
+    // Unwinds all fibers and forgets what other threads handed in. Their work must have ended
+    // (ThreadPool::stop).
     void shutdown();
     // Any thread: call runs on the loop between fibers.
     void post(std::function<void()> call) { inbox_->post(std::move(call)); }
-    // From now on these signals do not interrupt; call runs on the loop. Once a loop, before threads that do not block
-    // them exist (ours all do).
+    // From now on these signals do not interrupt; call runs on the loop. Once a loop, before
+    // threads that do not block them exist (ours all do).
     Result<void> catch_signals(std::initializer_list<int> signals, std::function<void(int)> call);
 
     // For the other parts of io-real.
@@ -61,7 +68,8 @@ class RealScheduler final : public FiberScheduler {
     void unwatch(int fd);
     void thread_work_began() { ++thread_work_; }
     void thread_work_ended() { --thread_work_; }
-    // Called at each socket or file call, so that one that never has to wait does not starve the rest.
+    // Called at each socket or file call, so that one that never has to wait does not starve the
+    // rest.
     void count_call(Fiber& fiber) {
         if (++calls_since_resume_ >= CALLS_BEFORE_YIELD) yield(fiber);
     }
@@ -73,7 +81,8 @@ class RealScheduler final : public FiberScheduler {
   private:
     class SignalWatcher;
 
-    RealScheduler(Clock& clock, StackPool& stacks, Duration spin, int epoll_fd, std::shared_ptr<Inbox> inbox);
+    RealScheduler(Clock& clock, StackPool& stacks, Duration spin, int epoll_fd,
+                  std::shared_ptr<Inbox> inbox);
     void turn();
     void run_ready(std::size_t limit);
     void catch_up();

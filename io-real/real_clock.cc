@@ -15,7 +15,8 @@ MonoTime RealClock::now() const {
 std::uint64_t RealClock::wall_unix_ms() const {
     timespec time{};
     MORTAR_ASSERT(clock_gettime(CLOCK_REALTIME, &time) == 0);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000 + static_cast<std::uint64_t>(time.tv_nsec) / 1'000'000;
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000 +
+           static_cast<std::uint64_t>(time.tv_nsec) / 1'000'000;
 }
 
 }  // namespace mortar

@@ -1,9 +1,5 @@
 #include "io-real/real_disk.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <charconv>
-#include <climits>
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,6 +8,10 @@
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <climits>
 #include <utility>
 
 #include "io-real/os_error.h"
@@ -27,22 +27,29 @@ constexpr mode_t FOLDER_MODE = 0755;
 ErrorCode code_of(int error_number) {
     switch (error_number) {
         case ENOSPC:
-        case EDQUOT: return ErrorCode::NO_SPACE;
-        case ENOENT: return ErrorCode::NOT_FOUND;
+        case EDQUOT:
+            return ErrorCode::NO_SPACE;
+        case ENOENT:
+            return ErrorCode::NOT_FOUND;
         case EEXIST:
-        case ENOTEMPTY: return ErrorCode::ALREADY_EXISTS;
+        case ENOTEMPTY:
+            return ErrorCode::ALREADY_EXISTS;
         case EACCES:
         case EPERM:
-        case EROFS: return ErrorCode::PERMISSION_DENIED;
+        case EROFS:
+            return ErrorCode::PERMISSION_DENIED;
         case EMFILE:
-        case ENFILE: return ErrorCode::LIMIT_REACHED;
-        default: return ErrorCode::IO_ERROR;
+        case ENFILE:
+            return ErrorCode::LIMIT_REACHED;
+        default:
+            return ErrorCode::IO_ERROR;
     }
 }
 
 // what: "cannot write 4096 bytes at 81920 in".
 Error disk_error(int error_number, std::string_view what, const std::string& path) {
-    return make_error(code_of(error_number), fmt::format("{} {}: {}", what, path, os_reason(error_number)));
+    return make_error(code_of(error_number),
+                      fmt::format("{} {}: {}", what, path, os_reason(error_number)));
 }
 
 class Descriptor {
@@ -76,14 +83,17 @@ Result<void> sync_folder_at(const std::string& path) {
 }
 
 // Bytes read; fewer than asked only at the end of the file.
-Result<std::size_t> read_fully(int fd, const std::string& path, std::uint64_t file_offset, MutableByteSpan into) {
+Result<std::size_t> read_fully(int fd, const std::string& path, std::uint64_t file_offset,
+                               MutableByteSpan into) {
     std::size_t done = 0;
     while (done < into.size()) {
         const ssize_t count = ::pread(fd, into.data() + done, into.size() - done,
                                       static_cast<off_t>(file_offset + done));
         if (count == 0) break;
         if (count < 0 && errno != EINTR) {
-            return disk_error(errno, fmt::format("cannot read {} bytes at {} in", into.size(), file_offset), path);
+            return disk_error(
+                errno, fmt::format("cannot read {} bytes at {} in", into.size(), file_offset),
+                path);
         }
         if (count > 0) done += static_cast<std::size_t>(count);
     }
@@ -98,7 +108,8 @@ Result<void> write_fully(int fd, const std::string& path, std::uint64_t file_off
     while (true) {
         iovec entries[IOV_BATCH];
         int used = 0;
-        for (std::size_t i = index, skip = offset; i < parts.size() && used < int{IOV_BATCH}; ++i, skip = 0) {
+        for (std::size_t i = index, skip = offset; i < parts.size() && used < int{IOV_BATCH};
+             ++i, skip = 0) {
             const ByteSpan rest = parts[i].subspan(skip);
             if (rest.empty()) continue;
             entries[used].iov_base = const_cast<std::byte*>(rest.data());
@@ -110,11 +121,13 @@ Result<void> write_fully(int fd, const std::string& path, std::uint64_t file_off
         if (count < 0 && errno == EINTR) continue;
         // A device that takes nothing and reports nothing would keep us here for ever.
         if (count <= 0) {
-            return disk_error(count == 0 ? EIO : errno, fmt::format("cannot write at {} in", at), path);
+            return disk_error(count == 0 ? EIO : errno, fmt::format("cannot write at {} in", at),
+                              path);
         }
         at += static_cast<std::uint64_t>(count);
         offset += static_cast<std::size_t>(count);
-        while (index < parts.size() && offset >= parts[index].size()) offset -= parts[index++].size();
+        while (index < parts.size() && offset >= parts[index].size())
+            offset -= parts[index++].size();
     }
 }
 
@@ -126,7 +139,8 @@ class RealFile final : public File {
         threads_.run_detached([fd = fd_] { ::close(fd); });
     }
 
-    Result<std::size_t> read_at(Fiber& fiber, std::uint64_t file_offset, MutableByteSpan into) override {
+    Result<std::size_t> read_at(Fiber& fiber, std::uint64_t file_offset,
+                                MutableByteSpan into) override {
         loop_.count_call(fiber);
         std::size_t done = 0;
         if (into.size() <= RealDisk::INLINE_READ_BYTES_MAX) {
@@ -135,11 +149,13 @@ class RealFile final : public File {
             if (at_end || done == into.size()) return done;
         }
         Result<std::size_t> rest = std::size_t{0};
-        threads_.run(fiber, [&] { rest = read_fully(fd_, path_, file_offset + done, into.subspan(done)); });
+        threads_.run(
+            fiber, [&] { rest = read_fully(fd_, path_, file_offset + done, into.subspan(done)); });
         return done + MORTAR_TRY(std::move(rest));
     }
 
-    Result<void> write_at(Fiber& fiber, std::uint64_t file_offset, std::span<const ByteSpan> parts) override {
+    Result<void> write_at(Fiber& fiber, std::uint64_t file_offset,
+                          std::span<const ByteSpan> parts) override {
         Result<void> result;
         threads_.run(fiber, [&] { result = write_fully(fd_, path_, file_offset, parts); });
         return result;
@@ -179,7 +195,8 @@ class RealFile final : public File {
     }
 
   private:
-    // What the page cache holds, from the start of into. Errors are left to the thread, which meets them again.
+    // What the page cache holds, from the start of into. Errors are left to the thread, which meets
+    // them again.
     std::size_t read_cached(std::uint64_t file_offset, MutableByteSpan into, bool& at_end) {
         std::size_t done = 0;
         while (done < into.size()) {
@@ -212,7 +229,8 @@ std::string holder_of(int fd) {
     char text[16] = {};
     const ssize_t count = ::pread(fd, text, sizeof text, 0);
     unsigned long pid = 0;
-    if (count <= 0 || std::from_chars(text, text + count, pid).ec != std::errc()) return "another process";
+    if (count <= 0 || std::from_chars(text, text + count, pid).ec != std::errc())
+        return "another process";
     return fmt::format("process {}", pid);
 }
 
@@ -221,8 +239,9 @@ Result<std::unique_ptr<DiskLock>> lock_at(const std::string& path) {
     if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
         const int failure = errno;
         if (failure != EWOULDBLOCK) return disk_error(failure, "cannot lock", path);
-        return make_error(ErrorCode::LOCKED, fmt::format("{} is locked by {}: stop it, or use another folder", path,
-                                                         holder_of(descriptor.get())));
+        return make_error(ErrorCode::LOCKED,
+                          fmt::format("{} is locked by {}: stop it, or use another folder", path,
+                                      holder_of(descriptor.get())));
     }
     const std::string pid = fmt::format("{}\n", ::getpid());
     const ByteSpan part = as_byte_span(pid);
@@ -246,7 +265,8 @@ Result<std::vector<DirEntry>> list_at(const std::string& path) {
             if (errno == ENOENT) continue;  // removed meanwhile
             return disk_error(errno, "cannot stat", path + "/" + name);
         }
-        entries.push_back({name, S_ISDIR(status.st_mode), static_cast<std::uint64_t>(status.st_size)});
+        entries.push_back(
+            {name, S_ISDIR(status.st_mode), static_cast<std::uint64_t>(status.st_size)});
     }
     if (errno != 0) return disk_error(errno, "cannot list", path);
     std::sort(entries.begin(), entries.end(),
@@ -278,10 +298,14 @@ Result<void> make_folders_at(const std::string& path) {
 
 int flags_of(OpenMode mode) {
     switch (mode) {
-        case OpenMode::READ: return O_RDONLY;
-        case OpenMode::READ_WRITE: return O_RDWR;
-        case OpenMode::CREATE: return O_RDWR | O_CREAT;
-        case OpenMode::CREATE_NEW: return O_RDWR | O_CREAT | O_EXCL;
+        case OpenMode::READ:
+            return O_RDONLY;
+        case OpenMode::READ_WRITE:
+            return O_RDWR;
+        case OpenMode::CREATE:
+            return O_RDWR | O_CREAT;
+        case OpenMode::CREATE_NEW:
+            return O_RDWR | O_CREAT | O_EXCL;
     }
     MORTAR_UNREACHABLE();
 }
@@ -290,7 +314,8 @@ int flags_of(OpenMode mode) {
 
 RealDisk::RealDisk(RealScheduler& loop, std::string root, Duration thread_spin)
     : loop_(loop), root_(std::move(root)), threads_(loop, THREADS, thread_spin) {
-    while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
+    while (root_.size() > 1 && root_.back() == '/')
+        root_.pop_back();
     if (root_.empty()) root_ = ".";
 }
 
@@ -357,7 +382,8 @@ Result<DiskSpace> RealDisk::space(Fiber& fiber) {
         if (::statvfs(root_.c_str(), &status) != 0) {
             result = disk_error(errno, "cannot read the free space of", root_);
         } else {
-            result = DiskSpace{status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize};
+            result =
+                DiskSpace{status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize};
         }
     });
     return result;

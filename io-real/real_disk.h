@@ -1,11 +1,14 @@
 // real_disk: files under the root folder, by system calls on a few threads.
-// Shape:    each call hops to a thread and back; a read whose bytes lie in the page cache is answered on the loop
+// Shape:    each call hops to a thread and back; a read whose bytes lie in the page cache is
+// answered on the loop
 //           (RWF_NOWAIT), as that cannot block.
-// Owns:     its threads. A descriptor is closed on a thread too: the last close of a removed file frees its blocks.
-// Errors:   see env/disk.h. lock: LOCKED names the path and the holder's pid. The lock file holds the pid of the
+// Owns:     its threads. A descriptor is closed on a thread too: the last close of a removed file
+// frees its blocks. Errors:   see env/disk.h. lock: LOCKED names the path and the holder's pid. The
+// lock file holds the pid of the
 //           process that has (or last had) the lock; nobody else writes it.
 // Suspends: everything; a cancel does not end these waits.
-// Source:   design 2 (real I/O), ecosystem notes 7 (plain calls on threads, so that fault injection sees them).
+// Source:   design 2 (real I/O), ecosystem notes 7 (plain calls on threads, so that fault injection
+// sees them).
 #pragma once
 
 #include <memory>
@@ -25,7 +28,8 @@ class RealDisk final : public Disk {
 
     RealDisk(RealScheduler& loop, std::string root, Duration thread_spin = ThreadPool::SPIN);
 
-    Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path, OpenMode mode) override;
+    Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path,
+                                       OpenMode mode) override;
     Result<void> rename(Fiber& fiber, const std::string& from, const std::string& to) override;
     Result<void> remove(Fiber& fiber, const std::string& path) override;
     Result<std::vector<DirEntry>> list(Fiber& fiber, const std::string& folder) override;

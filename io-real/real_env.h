@@ -1,7 +1,9 @@
 // real_env: the real world as one object: clock, loop, sockets, files, randomness, log.
-// Use:    create, spawn the first fiber on scheduler(), run. At the end shutdown, then destroy what the fibers used,
+// Use:    create, spawn the first fiber on scheduler(), run. At the end shutdown, then destroy what
+// the fibers used,
 //         then the RealEnv.
-// Owns:   everything behind env(). Threads start when first needed, so a program that touches no file has none but the
+// Owns:   everything behind env(). Threads start when first needed, so a program that touches no
+// file has none but the
 //         log's.
 // Errors: create: LIMIT_REACHED.
 #pragma once
@@ -40,7 +42,8 @@ class RealEnv {
     RealLog& log() { return log_; }
     // Until scheduler().stop().
     void run() { loop_->run(); }
-    // Ends the disk threads and unwinds all fibers. Not from a fiber. Idempotent; nothing runs afterwards.
+    // Ends the disk threads and unwinds all fibers. Not from a fiber. Idempotent; nothing runs
+    // afterwards.
     void shutdown();
 
   private:

@@ -13,10 +13,14 @@ namespace {
 
 const char* level_name(LogLevel level) {
     switch (level) {
-        case LogLevel::ERROR: return "error";
-        case LogLevel::WARN: return "warn";
-        case LogLevel::INFO: return "info";
-        case LogLevel::DEBUG: return "debug";
+        case LogLevel::ERROR:
+            return "error";
+        case LogLevel::WARN:
+            return "warn";
+        case LogLevel::INFO:
+            return "info";
+        case LogLevel::DEBUG:
+            return "debug";
     }
     return "?";
 }
@@ -24,7 +28,8 @@ const char* level_name(LogLevel level) {
 bool needs_quotes(std::string_view value) {
     if (value.empty()) return true;
     for (const char c : value) {
-        if (static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f) return true;
+        if (static_cast<unsigned char>(c) <= ' ' || c == '"' || c == '=' || c == '\\' || c == 0x7f)
+            return true;
     }
     return false;
 }
@@ -51,15 +56,18 @@ RealLog::RealLog(const Clock& clock, LogLevel level)
 
 RealLog::~RealLog() {
     for (const auto& [event, rate] : rates_) {
-        if (rate.suppressed > 0) writer_->logger->info(fmt::format("info {} suppressed={}", event, rate.suppressed));
+        if (rate.suppressed > 0)
+            writer_->logger->info(fmt::format("info {} suppressed={}", event, rate.suppressed));
     }
 }
 
-void RealLog::write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+void RealLog::write(LogLevel level, std::string_view event,
+                    std::initializer_list<LogField> fields) {
     std::uint64_t suppressed = 0;
     if (!admit(event, suppressed)) return;
     std::string line = fmt::format("{} {}", level_name(level), event);
-    for (const LogField& field : fields) append_log_field(line, field.key, field.value);
+    for (const LogField& field : fields)
+        append_log_field(line, field.key, field.value);
     if (suppressed > 0) line += fmt::format(" suppressed={}", suppressed);
     writer_->logger->log(spdlog::level::info, line);
 }

@@ -1,7 +1,9 @@
 // real_log: log lines to stderr.
-// Shape:  `2026-01-31T12:00:00.123Z warn accept_paused reason="Too many open files"`, one line an event; values are
-//         quoted when they are empty or hold blanks, quotes, `=` or control characters, so a line splits again.
-//         A thread writes; when stderr is stuck the oldest lines fall out rather than the loop waiting.
+// Shape:  `2026-01-31T12:00:00.123Z warn accept_paused reason="Too many open files"`, one line an
+// event; values are
+//         quoted when they are empty or hold blanks, quotes, `=` or control characters, so a line
+//         splits again. A thread writes; when stderr is stuck the oldest lines fall out rather than
+//         the loop waiting.
 // Bound:  LINES_PER_SECOND an event name; the next line that passes says suppressed=N.
 // Source: issue 2 (log format), style (spdlog hangs on env/log.h here).
 #pragma once
@@ -26,7 +28,8 @@ class RealLog final : public Log {
     RealLog& operator=(const RealLog&) = delete;
 
     bool enabled(LogLevel level) const override { return level <= level_; }
-    void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) override;
+    void write(LogLevel level, std::string_view event,
+               std::initializer_list<LogField> fields) override;
     void set_level(LogLevel level) { level_ = level; }
 
   private:

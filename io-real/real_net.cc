@@ -1,13 +1,13 @@
 #include "io-real/real_net.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <climits>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <climits>
 #include <utility>
 
 #include "io-real/os_error.h"
@@ -26,21 +26,28 @@ bool would_block(int error_number) {
 
 ErrorCode code_of(int error_number) {
     switch (error_number) {
-        case EADDRINUSE: return ErrorCode::ADDRESS_IN_USE;
+        case EADDRINUSE:
+            return ErrorCode::ADDRESS_IN_USE;
         case EACCES:
-        case EPERM: return ErrorCode::PERMISSION_DENIED;
+        case EPERM:
+            return ErrorCode::PERMISSION_DENIED;
         case EADDRNOTAVAIL:
         case EAFNOSUPPORT:
-        case EINVAL: return ErrorCode::ADDRESS_INVALID;
+        case EINVAL:
+            return ErrorCode::ADDRESS_INVALID;
         case EMFILE:
         case ENFILE:
         case ENOBUFS:
-        case ENOMEM: return ErrorCode::LIMIT_REACHED;
+        case ENOMEM:
+            return ErrorCode::LIMIT_REACHED;
         case ECONNREFUSED:
         case EHOSTUNREACH:
-        case ENETUNREACH: return ErrorCode::CONNECTION_REFUSED;
-        case ETIMEDOUT: return ErrorCode::TIMED_OUT;
-        default: return ErrorCode::CONNECTION_CLOSED;
+        case ENETUNREACH:
+            return ErrorCode::CONNECTION_REFUSED;
+        case ETIMEDOUT:
+            return ErrorCode::TIMED_OUT;
+        default:
+            return ErrorCode::CONNECTION_CLOSED;
     }
 }
 
@@ -61,7 +68,9 @@ class Socket final : public Watcher {
     bool is_closed() const { return fd_ < 0; }
     RealScheduler& loop() const { return loop_; }
 
-    Result<void> watch() { return loop_.watch(fd_, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, *this); }
+    Result<void> watch() {
+        return loop_.watch(fd_, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, *this);
+    }
     void close() {
         if (fd_ < 0) return;
         loop_.unwatch(fd_);
@@ -73,10 +82,12 @@ class Socket final : public Watcher {
         if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) wake(reader_);
         if ((events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) wake(writer_);
     }
-    static WakeReason wait_readable(const std::shared_ptr<Socket>& socket, Fiber& fiber, MonoTime deadline) {
+    static WakeReason wait_readable(const std::shared_ptr<Socket>& socket, Fiber& fiber,
+                                    MonoTime deadline) {
         return wait(socket, socket->reader_, fiber, deadline);
     }
-    static WakeReason wait_writable(const std::shared_ptr<Socket>& socket, Fiber& fiber, MonoTime deadline) {
+    static WakeReason wait_writable(const std::shared_ptr<Socket>& socket, Fiber& fiber,
+                                    MonoTime deadline) {
         return wait(socket, socket->writer_, fiber, deadline);
     }
 
@@ -114,7 +125,8 @@ Error closed_error() {
 }
 
 // Fills with what is left of parts from (index, offset) on; returns how many entries.
-std::size_t gather(std::span<const ByteSpan> parts, std::size_t index, std::size_t offset, iovec* into) {
+std::size_t gather(std::span<const ByteSpan> parts, std::size_t index, std::size_t offset,
+                   iovec* into) {
     std::size_t count = 0;
     for (; index < parts.size() && count < IOV_BATCH; ++index, offset = 0) {
         const ByteSpan rest = parts[index].subspan(offset);
@@ -156,7 +168,8 @@ Result<std::size_t> RealConn::read(Fiber& fiber, MutableByteSpan into, MonoTime 
         if (count >= 0) return static_cast<std::size_t>(count);
         const int failure = errno;
         if (failure == EINTR) continue;
-        if (!would_block(failure)) return make_error(ErrorCode::CONNECTION_CLOSED, os_reason(failure));
+        if (!would_block(failure))
+            return make_error(ErrorCode::CONNECTION_CLOSED, os_reason(failure));
         if (expired) return make_error(ErrorCode::TIMED_OUT, "nothing to read");
         const WakeReason reason = Socket::wait_readable(socket, fiber, deadline);
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
@@ -184,11 +197,13 @@ Result<void> RealConn::write(Fiber& fiber, std::span<const ByteSpan> parts, Mono
         if (count >= 0) {
             // Past the parts that went out whole, into the one that did not.
             offset += static_cast<std::size_t>(count);
-            while (index < parts.size() && offset >= parts[index].size()) offset -= parts[index++].size();
+            while (index < parts.size() && offset >= parts[index].size())
+                offset -= parts[index++].size();
             continue;
         }
         if (failure == EINTR) continue;
-        if (!would_block(failure)) return make_error(ErrorCode::CONNECTION_CLOSED, os_reason(failure));
+        if (!would_block(failure))
+            return make_error(ErrorCode::CONNECTION_CLOSED, os_reason(failure));
         if (expired) return make_error(ErrorCode::TIMED_OUT, "the peer does not read");
         const WakeReason reason = Socket::wait_writable(socket, fiber, deadline);
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
@@ -238,12 +253,14 @@ Result<std::unique_ptr<Conn>> RealListener::accept(Fiber& fiber) {
     while (!socket->is_closed()) {
         SocketAddress peer;
         peer.length = sizeof peer.storage;
-        const int fd = ::accept4(socket->fd(), peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int fd =
+            ::accept4(socket->fd(), peer.get(), &peer.length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             send_at_once(fd);
             Result<std::shared_ptr<Socket>> adopted = adopt(loop, fd);
             if (adopted.ok()) return make_conn(std::move(adopted).value(), peer);
-            log.warn("accept_failed", {{"peer", peer.to_string()}, {"reason", adopted.error().detail}});
+            log.warn("accept_failed",
+                     {{"peer", peer.to_string()}, {"reason", adopted.error().detail}});
             continue;
         }
         const int failure = errno;
@@ -251,7 +268,8 @@ Result<std::unique_ptr<Conn>> RealListener::accept(Fiber& fiber) {
         if (would_block(failure)) {
             reason = Socket::wait_readable(socket, fiber, NEVER);
         } else if (code_of(failure) == ErrorCode::LIMIT_REACHED) {
-            // The pending connection stays in the backlog; trying at once again would only burn the loop.
+            // The pending connection stays in the backlog; trying at once again would only burn the
+            // loop.
             log.warn("accept_paused", {{"reason", os_reason(failure)}});
             // More of them arriving does not end the pause; close does.
             const MonoTime until = loop.clock().now() + RealNet::ACCEPT_PAUSE;
@@ -259,7 +277,8 @@ Result<std::unique_ptr<Conn>> RealListener::accept(Fiber& fiber) {
                 reason = Socket::wait_readable(socket, fiber, until);
             } while (reason == WakeReason::WOKEN && !socket->is_closed());
         }
-        // Anything else is the failure of one connection that is gone already (accept(2), "Error handling").
+        // Anything else is the failure of one connection that is gone already (accept(2), "Error
+        // handling").
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
     }
     return closed_error();
@@ -272,8 +291,8 @@ struct Lookup {
     Fiber* waiter = nullptr;
 };
 
-Result<std::unique_ptr<Conn>> connect_to(Fiber& fiber, RealScheduler& loop, const SocketAddress& address,
-                                         MonoTime deadline) {
+Result<std::unique_ptr<Conn>> connect_to(Fiber& fiber, RealScheduler& loop,
+                                         const SocketAddress& address, MonoTime deadline) {
     const std::string name = address.to_string();
     const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return net_error(errno, "connect to", name);
@@ -281,7 +300,8 @@ Result<std::unique_ptr<Conn>> connect_to(Fiber& fiber, RealScheduler& loop, cons
     const bool started = ::connect(fd, address.get(), address.length) == 0;
     const int failure = started ? 0 : errno;
     std::shared_ptr<Socket> socket = MORTAR_TRY(adopt(loop, fd));
-    if (failure != 0 && failure != EINPROGRESS && failure != EINTR) return net_error(failure, "connect to", name);
+    if (failure != 0 && failure != EINPROGRESS && failure != EINTR)
+        return net_error(failure, "connect to", name);
     while (true) {
         // Connected when it has a peer and no error is pending.
         int pending = 0;
@@ -297,7 +317,8 @@ Result<std::unique_ptr<Conn>> connect_to(Fiber& fiber, RealScheduler& loop, cons
             return make_error(ErrorCode::TIMED_OUT, fmt::format("no answer from {}", name));
         }
     }
-    // On one machine a port that nobody listens on can be drawn as our own end: TCP then connects to itself.
+    // On one machine a port that nobody listens on can be drawn as our own end: TCP then connects
+    // to itself.
     SocketAddress own;
     own.length = sizeof own.storage;
     getsockname(fd, own.get(), &own.length);
@@ -325,12 +346,15 @@ Result<std::unique_ptr<Listener>> RealNet::listen(const std::string& address) {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (::bind(fd, bound.get(), bound.length) != 0) return net_error(errno, "listen on", address);
     if (::listen(fd, LISTEN_BACKLOG) != 0) return net_error(errno, "listen on", address);
-    if (getsockname(fd, bound.get(), &bound.length) != 0) return net_error(errno, "listen on", address);
+    if (getsockname(fd, bound.get(), &bound.length) != 0)
+        return net_error(errno, "listen on", address);
     MORTAR_TRY(socket->watch());
-    return std::unique_ptr<Listener>(std::make_unique<RealListener>(std::move(socket), bound, log_));
+    return std::unique_ptr<Listener>(
+        std::make_unique<RealListener>(std::move(socket), bound, log_));
 }
 
-Result<std::unique_ptr<Conn>> RealNet::connect(Fiber& fiber, const std::string& address, MonoTime deadline) {
+Result<std::unique_ptr<Conn>> RealNet::connect(Fiber& fiber, const std::string& address,
+                                               MonoTime deadline) {
     if (fiber.is_cancelled()) return make_error(ErrorCode::CANCELLED);
     loop_.count_call(fiber);
     const HostPort where = MORTAR_TRY(parse_host_port(address));
@@ -338,19 +362,22 @@ Result<std::unique_ptr<Conn>> RealNet::connect(Fiber& fiber, const std::string& 
     if (found.empty()) found = MORTAR_TRY(resolve(fiber, where, deadline));
     for (std::size_t i = 0; i + 1 < found.size(); ++i) {
         Result<std::unique_ptr<Conn>> conn = connect_to(fiber, loop_, found[i], deadline);
-        if (conn.ok() || conn.is(ErrorCode::CANCELLED) || loop_.clock().now() >= deadline) return conn;
+        if (conn.ok() || conn.is(ErrorCode::CANCELLED) || loop_.clock().now() >= deadline)
+            return conn;
     }
     return connect_to(fiber, loop_, found.back(), deadline);
 }
 
-Result<std::vector<SocketAddress>> RealNet::resolve(Fiber& fiber, const HostPort& where, MonoTime deadline) {
+Result<std::vector<SocketAddress>> RealNet::resolve(Fiber& fiber, const HostPort& where,
+                                                    MonoTime deadline) {
     if (resolvers_->load() >= RESOLVERS_MAX) {
         return make_error(ErrorCode::LIMIT_REACHED,
                           fmt::format("cannot look up {}: too many look-ups hang", where.host));
     }
     ++*resolvers_;
     const auto lookup = std::make_shared<Lookup>();
-    // Detached: a resolver may hang far longer than anyone here is ready to wait, also at the end of the process.
+    // Detached: a resolver may hang far longer than anyone here is ready to wait, also at the end
+    // of the process.
     start_thread([where, lookup, inbox = loop_.inbox(), loop = &loop_, running = resolvers_] {
         Result<std::vector<SocketAddress>> answer = resolve_name(where);
         --*running;
@@ -369,7 +396,8 @@ Result<std::vector<SocketAddress>> RealNet::resolve(Fiber& fiber, const HostPort
         const WakeReason reason = loop_.park(fiber, deadline, CancelMode::ALLOWED);
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
         if (reason == WakeReason::DEADLINE) {
-            return make_error(ErrorCode::TIMED_OUT, fmt::format("no answer from the resolver for {}", where.host));
+            return make_error(ErrorCode::TIMED_OUT,
+                              fmt::format("no answer from the resolver for {}", where.host));
         }
     }
     return std::move(lookup->answer);

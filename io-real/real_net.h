@@ -1,10 +1,13 @@
 // real_net: TCP sockets of the OS, never blocking.
-// Shape:    a call first tries the system call; only when that would block the fiber parks until epoll (edge-triggered)
+// Shape:    a call first tries the system call; only when that would block the fiber parks until
+// epoll (edge-triggered)
 //           says that it is worth another try. TCP_NODELAY everywhere.
-// Owns:     nothing after its Conns and Listeners: each socket is shared by its handle and by those who wait in it, so a
+// Owns:     nothing after its Conns and Listeners: each socket is shared by its handle and by those
+// who wait in it, so a
 //           handle may be destroyed under a waiting fiber, which then gets CONNECTION_CLOSED.
-// Errors:   see env/net.h. A look-up of a name: ADDRESS_INVALID, LIMIT_REACHED past RESOLVERS_MAX at a time.
-// Suspends: accept, connect, read, write. Names are looked up on threads of their own; listen, at start-up, is the
+// Errors:   see env/net.h. A look-up of a name: ADDRESS_INVALID, LIMIT_REACHED past RESOLVERS_MAX
+// at a time. Suspends: accept, connect, read, write. Names are looked up on threads of their own;
+// listen, at start-up, is the
 //           exception and waits for the resolver.
 // Source:   design 2, contract S5 (accept pauses when descriptors run out).
 #pragma once
@@ -33,7 +36,8 @@ class RealNet final : public Net {
                                           MonoTime deadline) override;
 
   private:
-    Result<std::vector<SocketAddress>> resolve(Fiber& fiber, const HostPort& where, MonoTime deadline);
+    Result<std::vector<SocketAddress>> resolve(Fiber& fiber, const HostPort& where,
+                                               MonoTime deadline);
 
     RealScheduler& loop_;
     Log& log_;

@@ -1,7 +1,7 @@
 #include "io-real/real_rng.h"
 
-#include <cerrno>
 #include <sys/random.h>
+#include <cerrno>
 
 #include "core/base/assert.h"
 

@@ -12,8 +12,8 @@ constexpr std::size_t GUARD_BYTES = 4096;
 constexpr std::size_t SLOT_BYTES = GUARD_BYTES + GuardedStackPool::STACK_BYTES;
 constexpr std::size_t SLAB_BYTES = SLOT_BYTES * GuardedStackPool::STACKS_PER_SLAB;
 static_assert(GuardedStackPool::STACK_BYTES % GUARD_BYTES == 0);
-// Linux 6.13; Debian's headers do not know it yet. Unlike mprotect it does not split the mapping, of which a process
-// may have 65,530.
+// Linux 6.13; Debian's headers do not know it yet. Unlike mprotect it does not split the mapping,
+// of which a process may have 65,530.
 constexpr int MADV_GUARD_INSTALL_VALUE = 102;
 
 void install_guard(std::byte* page) {
@@ -25,7 +25,8 @@ void install_guard(std::byte* page) {
 
 GuardedStackPool::~GuardedStackPool() {
     MORTAR_ASSERT(in_use() == 0);
-    for (std::byte* slab : slabs_) munmap(slab, SLAB_BYTES);
+    for (std::byte* slab : slabs_)
+        munmap(slab, SLAB_BYTES);
 }
 
 FiberStack GuardedStackPool::acquire() {

@@ -1,8 +1,8 @@
 // stack_pool: fiber stacks cut from big mappings, each above a page that faults on touch.
-// Shape:     slabs of STACKS_PER_SLAB stacks; the one given back last is handed out first (its pages are warm).
-// Owns:      the mappings, until destroyed: all stacks are back by then.
-// Invariant: an overflow that touches each page on its way (-fstack-clash-protection) hits the guard page.
-// Source:    ecosystem notes 1 (stack pool).
+// Shape:     slabs of STACKS_PER_SLAB stacks; the one given back last is handed out first (its
+// pages are warm). Owns:      the mappings, until destroyed: all stacks are back by then.
+// Invariant: an overflow that touches each page on its way (-fstack-clash-protection) hits the
+// guard page. Source:    ecosystem notes 1 (stack pool).
 #pragma once
 
 #include <vector>

@@ -43,7 +43,8 @@ void ThreadPool::stop() {
         stopping_ = true;
     }
     work_came_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    for (std::thread& thread : threads_)
+        thread.join();
     threads_.clear();
 }
 
@@ -55,7 +56,8 @@ void ThreadPool::submit(Job& job) {
         const std::lock_guard lock(mutex_);
         queue_.push_back(&job);
         queued_.store(queue_.size());
-        // The spinner takes one; it looks once more under the lock before it sleeps, so nothing is forgotten.
+        // The spinner takes one; it looks once more under the lock before it sleeps, so nothing is
+        // forgotten.
         const std::size_t taken = spinner_.load() ? 1 : 0;
         wake = queue_.size() > taken && asleep_ > 0;
         start = queue_.size() > taken + asleep_ && threads_.size() < thread_count_;
@@ -65,8 +67,12 @@ void ThreadPool::submit(Job& job) {
 }
 
 void ThreadPool::thread_main() {
-    while (Job* job = next_job()) {
+    bool spin = false;
+    while (Job* job = next_job(spin)) {
         job->work();
+        // Said before the answer leaves: the next job often follows within a microsecond and need
+        // wake nobody then.
+        spin = spin_ > Duration{} && !spinner_.exchange(true);
         if (job->is_waited_for()) {
             loop_.inbox()->push(*job);
         } else {
@@ -75,10 +81,11 @@ void ThreadPool::thread_main() {
     }
 }
 
-ThreadPool::Job* ThreadPool::next_job() {
-    if (queued_.load() == 0 && spin_ > Duration{} && !spinner_.exchange(true)) {
+ThreadPool::Job* ThreadPool::next_job(bool spin) {
+    if (spin) {
         const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(spin_.ns);
-        while (queued_.load() == 0 && std::chrono::steady_clock::now() < until) relax_cpu();
+        while (queued_.load() == 0 && std::chrono::steady_clock::now() < until)
+            spin_step();
         spinner_.store(false);
     }
     std::unique_lock lock(mutex_);

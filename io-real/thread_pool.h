@@ -1,6 +1,8 @@
 // thread_pool: blocking calls beside the loop; the fiber that asked waits for the answer.
-// Shape:    at most thread_count threads, started when first needed; first come, first served. One thread that has just
-//           worked looks for more for SPIN before it sleeps: a sync follows its write within microseconds.
+// Shape:    at most thread_count threads, started when first needed; first come, first served. One
+// thread that has just
+//           worked looks for more for SPIN before it sleeps: a sync follows its write within
+//           microseconds.
 // Owns:     its threads. Work is borrowed from the waiting fiber's stack.
 // Suspends: run. A cancel does not end the wait: the thread uses the caller's memory.
 // Source:   design 2 (real I/O).
@@ -32,24 +34,27 @@ class ThreadPool {
         WaitedJob<Work> job(loop_, fiber, work);
         loop_.thread_work_began();
         submit(job);
-        while (!job.done) loop_.park(fiber, NEVER, CancelMode::DEFERRED);
+        while (!job.done)
+            loop_.park(fiber, NEVER, CancelMode::DEFERRED);
         loop_.thread_work_ended();
     }
     // Nobody waits. At once and here when the pool is stopped.
     void run_detached(std::function<void()> work);
-    // Finishes what is queued, then ends the threads. Waiting fibers are woken only if the loop runs on.
+    // Finishes what is queued, then ends the threads. Waiting fibers are woken only if the loop
+    // runs on.
     void stop();
 
   private:
     class Job : public LoopTask {
       public:
-        virtual void work() = 0;             // on a thread
+        virtual void work() = 0;  // on a thread
         virtual bool is_waited_for() const = 0;
     };
     template <class Work>
     class WaitedJob final : public Job {
       public:
-        WaitedJob(RealScheduler& loop, Fiber& fiber, Work& work) : loop_(loop), fiber_(fiber), work_(work) {}
+        WaitedJob(RealScheduler& loop, Fiber& fiber, Work& work)
+            : loop_(loop), fiber_(fiber), work_(work) {}
         void work() override { work_(); }
         bool is_waited_for() const override { return true; }
         void run() override {
@@ -68,7 +73,8 @@ class ThreadPool {
 
     void submit(Job& job);
     void thread_main();
-    Job* next_job();
+    // Null when the pool stops. spin: this thread is the spinner.
+    Job* next_job(bool spin);
 
     RealScheduler& loop_;
     const std::size_t thread_count_;
@@ -78,9 +84,9 @@ class ThreadPool {
 
     std::mutex mutex_;
     std::condition_variable work_came_;
-    std::deque<Job*> queue_;           // by mutex_
-    std::size_t asleep_ = 0;           // by mutex_
-    bool stopping_ = false;            // by mutex_
+    std::deque<Job*> queue_;               // by mutex_
+    std::size_t asleep_ = 0;               // by mutex_
+    bool stopping_ = false;                // by mutex_
     std::atomic<std::size_t> queued_ = 0;  // size of queue_, for the spinner
     std::atomic<bool> spinner_ = false;
 };

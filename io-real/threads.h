@@ -1,17 +1,19 @@
 // threads: what every thread of ours has in common: it takes no signals meant for the process.
 #pragma once
 
-#include <csignal>
 #include <pthread.h>
+#include <sched.h>
+#include <csignal>
 #include <thread>
 #include <utility>
 
 namespace mortar {
 
-inline void relax_cpu() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+// One step of a spin. The processor goes to any other thread that could use it: on a busy machine a
+// spinner that keeps it was measured to hold up the very thread it waits for by the whole length of
+// the spin.
+inline void spin_step() {
+    sched_yield();
 }
 
 // Threads made while one of these lives block all signals but those of their own faults.
@@ -20,7 +22,8 @@ class SignalsBlocked {
     SignalsBlocked() {
         sigset_t set;
         sigfillset(&set);
-        for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF}) sigdelset(&set, own);
+        for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGPROF})
+            sigdelset(&set, own);
         pthread_sigmask(SIG_BLOCK, &set, &before_);
     }
     ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
 #include <csignal>
 #include <cstring>
 #include <ctime>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "tests/unit/io-real/real_world.h"
@@ -68,7 +68,8 @@ TEST(RealScheduler, runs_posted_calls_of_other_threads_all_and_in_each_threads_o
         });
     }
     world.real->run();
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads)
+        thread.join();
     EXPECT_EQ(done, THREADS * CALLS);
 }
 
@@ -188,10 +189,12 @@ TEST(RealScheduler, shutdown_unwinds_fibers_that_wait_for_sockets_files_and_time
         world.run_fiber([&](Fiber& fiber) { fiber.scheduler().yield(fiber); });
         world.loop().spawn("writes", [&](Fiber& fiber) {
             const Counts counts{destroyed};
-            std::unique_ptr<File> file = world.env().disk.open(fiber, "f", OpenMode::CREATE).value();
+            std::unique_ptr<File> file =
+                world.env().disk.open(fiber, "f", OpenMode::CREATE).value();
             const ByteVector bytes(1 << 20, std::byte{7});
             const ByteSpan part(bytes);
-            while (file->write_at(fiber, 0, std::span(&part, 1)).ok()) EXPECT_TRUE(file->sync_data(fiber).ok());
+            while (file->write_at(fiber, 0, std::span(&part, 1)).ok())
+                EXPECT_TRUE(file->sync_data(fiber).ok());
         });
         world.run_fiber([&](Fiber& fiber) {
             EXPECT_TRUE(fiber.scheduler().sleep_until(fiber, world.in(milliseconds(30))).ok());

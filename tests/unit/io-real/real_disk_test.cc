@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include "tests/unit/io-real/real_world.h"
@@ -14,7 +14,8 @@ namespace {
 using testing::RealWorld;
 using testing::to_bytes;
 
-Result<void> write_text(Fiber& fiber, File& file, std::uint64_t file_offset, const std::string& text) {
+Result<void> write_text(Fiber& fiber, File& file, std::uint64_t file_offset,
+                        const std::string& text) {
     const ByteSpan part = as_byte_span(text);
     return file.write_at(fiber, file_offset, std::span(&part, 1));
 }
@@ -33,11 +34,13 @@ TEST(RealDisk, reads_back_what_it_wrote_in_many_parts) {
         std::vector<std::string> texts;
         std::string expected;
         for (int i = 0; i < 1500; ++i) {
-            texts.push_back(std::string(static_cast<std::size_t>(i % 300), static_cast<char>('a' + i % 26)));
+            texts.push_back(
+                std::string(static_cast<std::size_t>(i % 300), static_cast<char>('a' + i % 26)));
             expected += texts.back();
         }
         std::vector<ByteSpan> parts;
-        for (const std::string& text : texts) parts.push_back(as_byte_span(text));
+        for (const std::string& text : texts)
+            parts.push_back(as_byte_span(text));
         ASSERT_TRUE(file->write_at(fiber, 10, parts).ok());
         ASSERT_TRUE(file->write_at(fiber, 0, {}).ok());
         ASSERT_TRUE(file->sync_data(fiber).ok());
@@ -59,7 +62,8 @@ TEST(RealDisk, opens_by_mode_and_names_what_is_missing) {
         Disk& disk = world.env().disk;
         const Result<std::unique_ptr<File>> missing = disk.open(fiber, "no/such", OpenMode::READ);
         ASSERT_TRUE(missing.is(ErrorCode::NOT_FOUND));
-        EXPECT_NE(missing.error().detail.find(world.folder.path + "/no/such: No such file"), std::string::npos);
+        EXPECT_NE(missing.error().detail.find(world.folder.path + "/no/such: No such file"),
+                  std::string::npos);
         EXPECT_TRUE(disk.open(fiber, "a", OpenMode::READ_WRITE).is(ErrorCode::NOT_FOUND));
         std::unique_ptr<File> file = disk.open(fiber, "a", OpenMode::CREATE).value();
         ASSERT_TRUE(write_text(fiber, *file, 0, "kept").ok());
@@ -143,7 +147,8 @@ TEST(RealDisk, a_second_lock_is_refused_and_names_path_and_process) {
     const Result<void> refused = try_lock(other, second);
     ASSERT_TRUE(refused.is(ErrorCode::LOCKED));
     EXPECT_NE(refused.error().detail.find(world.folder.path + "/LOCK"), std::string::npos);
-    EXPECT_NE(refused.error().detail.find("process " + std::to_string(::getpid())), std::string::npos);
+    EXPECT_NE(refused.error().detail.find("process " + std::to_string(::getpid())),
+              std::string::npos);
     held.reset();
     EXPECT_TRUE(try_lock(other, second).ok());
 }
@@ -187,7 +192,8 @@ TEST(RealDisk, many_fibers_share_the_threads) {
                 }
                 ASSERT_TRUE(file->sync_data(own).ok());
                 std::string expected;
-                for (int round = 0; round < 20; ++round) expected += name;
+                for (int round = 0; round < 20; ++round)
+                    expected += name;
                 ASSERT_EQ(read_text(own, *file, 0, 1000), expected);
                 ++done;
             });
@@ -204,7 +210,8 @@ TEST(RealDisk, a_full_disk_says_no_space) {
     if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
     RealWorld world("/dev");
     world.run_fiber([&](Fiber& fiber) {
-        std::unique_ptr<File> file = world.env().disk.open(fiber, "full", OpenMode::READ_WRITE).value();
+        std::unique_ptr<File> file =
+            world.env().disk.open(fiber, "full", OpenMode::READ_WRITE).value();
         const Result<void> full = write_text(fiber, *file, 0, "x");
         ASSERT_TRUE(full.is(ErrorCode::NO_SPACE));
         EXPECT_NE(full.error().detail.find("/dev/full: No space left"), std::string::npos);

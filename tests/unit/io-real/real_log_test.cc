@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <regex>
 #include <set>
 #include <string>
 
@@ -29,16 +28,21 @@ TEST(RealLog, writes_time_level_event_and_fields_and_limits_each_event) {
         RealLog log(clock, LogLevel::INFO);
         log.debug("not_shown");
         log.warn("client_lost", {{"peer", "1.2.3.4:5"}});
-        for (int i = 0; i < 15; ++i) log.info("busy", {{"i", std::to_string(i)}});
+        for (int i = 0; i < 15; ++i)
+            log.info("busy", {{"i", std::to_string(i)}});
         log.error("other");
         clock.time = clock.time + seconds(1);
         log.info("busy", {{"i", "later"}});
-        for (int i = 0; i < 12; ++i) log.info("busy", {{"i", "again"}});
+        for (int i = 0; i < 12; ++i)
+            log.info("busy", {{"i", "again"}});
     }
     const std::string text = ::testing::internal::GetCapturedStderr();
-    EXPECT_TRUE(std::regex_search(
-        text, std::regex(R"((^|\n)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z warn client_lost peer=1\.2\.3\.4:5\n)")))
-        << text;
+    const std::size_t found = text.find("Z warn client_lost peer=1.2.3.4:5\n");
+    ASSERT_NE(found, std::string::npos) << text;
+    std::string time = text.substr(0, found);
+    for (char& c : time)
+        c = c >= '0' && c <= '9' ? '9' : c;
+    EXPECT_EQ(time, "9999-99-99T99:99:99.999");
     EXPECT_EQ(text.find("not_shown"), std::string::npos);
     EXPECT_NE(text.find("Z info busy i=9\n"), std::string::npos);
     EXPECT_EQ(text.find("i=10"), std::string::npos);

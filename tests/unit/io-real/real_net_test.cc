@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
-#include <string>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <string>
 #include <vector>
 
 #include "tests/unit/io-real/real_world.h"
@@ -28,7 +28,8 @@ struct Pair {
     std::unique_ptr<Conn> server;
 };
 
-Result<void> write_text(Fiber& fiber, Conn& conn, const std::string& text, MonoTime deadline = NEVER) {
+Result<void> write_text(Fiber& fiber, Conn& conn, const std::string& text,
+                        MonoTime deadline = NEVER) {
     const ByteSpan part = as_byte_span(text);
     return conn.write(fiber, std::span(&part, 1), deadline);
 }
@@ -63,7 +64,8 @@ TEST(RealNet, echoes_and_ends_with_a_half_close) {
         ASSERT_TRUE(write_text(fiber, *pair.client, "one and two and three and four").ok());
         pair.client->shutdown_write();
         EXPECT_EQ(read_all(fiber, *pair.client), "one and two and three and four");
-        EXPECT_EQ(pair.client->peer_address(), "127.0.0.1:" + std::to_string(pair.listener->port()));
+        EXPECT_EQ(pair.client->peer_address(),
+                  "127.0.0.1:" + std::to_string(pair.listener->port()));
         EXPECT_EQ(pair.server->peer_address().substr(0, 10), "127.0.0.1:");
     });
 }
@@ -75,12 +77,15 @@ TEST(RealNet, gathers_a_thousand_parts_some_of_them_empty) {
         std::vector<std::string> texts;
         std::string expected;
         for (int i = 0; i < 1000; ++i) {
-            texts.push_back(i % 7 == 0 ? "" : std::string(static_cast<std::size_t>(i), static_cast<char>('a' + i % 26)));
+            texts.push_back(i % 7 == 0 ? ""
+                                       : std::string(static_cast<std::size_t>(i),
+                                                     static_cast<char>('a' + i % 26)));
             expected += texts.back();
         }
         world.loop().spawn("writes", [&](Fiber& own) {
             std::vector<ByteSpan> parts;
-            for (const std::string& text : texts) parts.push_back(as_byte_span(text));
+            for (const std::string& text : texts)
+                parts.push_back(as_byte_span(text));
             EXPECT_TRUE(pair.client->write(own, parts, NEVER).ok());
             EXPECT_TRUE(pair.client->write(own, {}, NEVER).ok());
             pair.client->shutdown_write();
@@ -94,7 +99,8 @@ TEST(RealNet, writes_more_than_the_socket_buffers_hold) {
     world.run_fiber([&](Fiber& fiber) {
         Pair pair(world, fiber);
         std::string big(8 << 20, 'x');
-        for (std::size_t i = 0; i < big.size(); i += 4096) big[i] = static_cast<char>('a' + i / 4096 % 26);
+        for (std::size_t i = 0; i < big.size(); i += 4096)
+            big[i] = static_cast<char>('a' + i / 4096 % 26);
         world.loop().spawn("writes", [&](Fiber& own) {
             EXPECT_TRUE(write_text(own, *pair.client, big).ok());
             pair.client->shutdown_write();
@@ -114,7 +120,8 @@ TEST(RealNet, read_ends_at_its_deadline_and_the_connection_lives_on) {
         EXPECT_GE(world.in(Duration{}), deadline);
         ASSERT_TRUE(write_text(fiber, *pair.client, "late").ok());
         // A deadline that has passed does not lose bytes that are there.
-        while (!pair.server->read(fiber, buffer, deadline).ok()) fiber.scheduler().yield(fiber);
+        while (!pair.server->read(fiber, buffer, deadline).ok())
+            fiber.scheduler().yield(fiber);
         EXPECT_EQ(as_string_view(ByteSpan(buffer, 4)), "late");
     });
 }
@@ -124,7 +131,8 @@ TEST(RealNet, write_ends_at_its_deadline_when_the_peer_does_not_read) {
     world.run_fiber([&](Fiber& fiber) {
         Pair pair(world, fiber);
         const std::string big(64 << 20, 'x');
-        EXPECT_TRUE(write_text(fiber, *pair.client, big, world.in(milliseconds(50))).is(ErrorCode::TIMED_OUT));
+        EXPECT_TRUE(write_text(fiber, *pair.client, big, world.in(milliseconds(50)))
+                        .is(ErrorCode::TIMED_OUT));
     });
 }
 
@@ -135,7 +143,8 @@ TEST(RealNet, close_wakes_the_fiber_that_reads_and_the_one_that_accepts) {
         int closed = 0;
         world.loop().spawn("reads", [&](Fiber& own) {
             std::byte buffer[8];
-            closed += pair.server->read(own, buffer, NEVER).is(ErrorCode::CONNECTION_CLOSED) ? 1 : 0;
+            closed +=
+                pair.server->read(own, buffer, NEVER).is(ErrorCode::CONNECTION_CLOSED) ? 1 : 0;
         });
         world.loop().spawn("accepts", [&](Fiber& own) {
             closed += pair.listener->accept(own).is(ErrorCode::CONNECTION_CLOSED) ? 1 : 0;
@@ -144,7 +153,8 @@ TEST(RealNet, close_wakes_the_fiber_that_reads_and_the_one_that_accepts) {
         pair.server->close();
         pair.server->close();
         pair.listener->close();
-        while (world.loop().fiber_count() > 1) fiber.scheduler().yield(fiber);
+        while (world.loop().fiber_count() > 1)
+            fiber.scheduler().yield(fiber);
         EXPECT_EQ(closed, 2);
         EXPECT_TRUE(write_text(fiber, *pair.server, "x").is(ErrorCode::CONNECTION_CLOSED));
     });
@@ -161,7 +171,8 @@ TEST(RealNet, a_connection_destroyed_under_its_reader_ends_the_read) {
         });
         ASSERT_TRUE(fiber.scheduler().sleep_until(fiber, world.in(milliseconds(10))).ok());
         pair.server.reset();
-        while (world.loop().fiber_count() > 1) fiber.scheduler().yield(fiber);
+        while (world.loop().fiber_count() > 1)
+            fiber.scheduler().yield(fiber);
         EXPECT_TRUE(closed);
     });
 }
@@ -175,11 +186,13 @@ TEST(RealNet, cancel_ends_a_read_and_every_call_after_it) {
             std::byte buffer[8];
             cancelled += pair.server->read(own, buffer, NEVER).is(ErrorCode::CANCELLED) ? 1 : 0;
             cancelled += write_text(own, *pair.server, "x").is(ErrorCode::CANCELLED) ? 1 : 0;
-            cancelled += world.env().net.connect(own, "127.0.0.1:1", NEVER).is(ErrorCode::CANCELLED) ? 1 : 0;
+            cancelled +=
+                world.env().net.connect(own, "127.0.0.1:1", NEVER).is(ErrorCode::CANCELLED) ? 1 : 0;
         });
         ASSERT_TRUE(fiber.scheduler().sleep_until(fiber, world.in(milliseconds(10))).ok());
         world.loop().cancel(id);
-        while (world.loop().fiber_count() > 1) fiber.scheduler().yield(fiber);
+        while (world.loop().fiber_count() > 1)
+            fiber.scheduler().yield(fiber);
         EXPECT_EQ(cancelled, 3);
     });
 }
@@ -190,7 +203,8 @@ TEST(RealNet, a_write_to_a_peer_that_is_gone_says_closed_and_raises_no_signal) {
         Pair pair(world, fiber);
         pair.server.reset();
         Result<void> last;
-        for (int i = 0; i < 100 && last.ok(); ++i) last = write_text(fiber, *pair.client, "anyone?");
+        for (int i = 0; i < 100 && last.ok(); ++i)
+            last = write_text(fiber, *pair.client, "anyone?");
         EXPECT_TRUE(last.is(ErrorCode::CONNECTION_CLOSED));
     });
 }
@@ -201,7 +215,8 @@ TEST(RealNet, connect_to_a_port_nobody_listens_on_is_refused) {
         std::unique_ptr<Listener> listener = world.env().net.listen("127.0.0.1:0").value();
         const std::string address = "127.0.0.1:" + std::to_string(listener->port());
         listener.reset();
-        const Result<std::unique_ptr<Conn>> conn = world.env().net.connect(fiber, address, world.in(seconds(5)));
+        const Result<std::unique_ptr<Conn>> conn =
+            world.env().net.connect(fiber, address, world.in(seconds(5)));
         ASSERT_TRUE(conn.is(ErrorCode::CONNECTION_REFUSED));
         EXPECT_NE(conn.error().detail.find(address), std::string::npos);
     });
@@ -218,7 +233,8 @@ TEST(RealNet, a_busy_port_is_named) {
 
 TEST(RealNet, text_that_is_no_address_is_refused_with_the_way_to_write_one) {
     RealWorld world;
-    for (const char* text : {"", "host", ":1", "1.2.3.4:", "1.2.3.4:x", "1.2.3.4:65536", "::1:80", "[::1]", "[]:1"}) {
+    for (const char* text :
+         {"", "host", ":1", "1.2.3.4:", "1.2.3.4:x", "1.2.3.4:65536", "::1:80", "[::1]", "[]:1"}) {
         const Result<std::unique_ptr<Listener>> result = world.env().net.listen(text);
         ASSERT_TRUE(result.is(ErrorCode::ADDRESS_INVALID)) << text;
         EXPECT_NE(result.error().detail.find("host:port"), std::string::npos);
@@ -229,7 +245,8 @@ TEST(RealNet, text_that_is_no_address_is_refused_with_the_way_to_write_one) {
 
 TEST(RealNet, speaks_ipv6_in_brackets) {
     RealWorld world;
-    if (world.env().net.listen("[::1]:0").is(ErrorCode::ADDRESS_INVALID)) GTEST_SKIP() << "no IPv6 here";
+    if (world.env().net.listen("[::1]:0").is(ErrorCode::ADDRESS_INVALID))
+        GTEST_SKIP() << "no IPv6 here";
     world.run_fiber([&](Fiber& fiber) {
         Pair pair(world, fiber, "[::1]");
         EXPECT_EQ(pair.client->peer_address(), "[::1]:" + std::to_string(pair.listener->port()));
@@ -241,7 +258,8 @@ TEST(RealNet, looks_names_up_and_reports_the_unknown_one) {
     world.run_fiber([&](Fiber& fiber) {
         std::unique_ptr<Listener> listener = world.env().net.listen("localhost:0").value();
         const std::string port = std::to_string(listener->port());
-        EXPECT_TRUE(world.env().net.connect(fiber, "localhost:" + port, world.in(seconds(10))).ok());
+        EXPECT_TRUE(
+            world.env().net.connect(fiber, "localhost:" + port, world.in(seconds(10))).ok());
         const Result<std::unique_ptr<Conn>> unknown =
             world.env().net.connect(fiber, "no such host:" + port, world.in(seconds(10)));
         ASSERT_TRUE(unknown.is(ErrorCode::ADDRESS_INVALID) || unknown.is(ErrorCode::TIMED_OUT));
@@ -254,7 +272,8 @@ TEST(Contract, S5_accept_pauses_when_descriptors_run_out) {
     world.run_fiber([&](Fiber& fiber) {
         std::unique_ptr<Listener> listener = world.env().net.listen("127.0.0.1:0").value();
         const std::string address = "127.0.0.1:" + std::to_string(listener->port());
-        std::unique_ptr<Conn> client = world.env().net.connect(fiber, address, world.in(seconds(5))).value();
+        std::unique_ptr<Conn> client =
+            world.env().net.connect(fiber, address, world.in(seconds(5))).value();
         rlimit before{};
         getrlimit(RLIMIT_NOFILE, &before);
         rlimit none = before;
@@ -305,7 +324,8 @@ TEST(RealNet, a_flooding_peer_does_not_keep_other_fibers_from_running) {
         EXPECT_LT(world.in(Duration{}) - before, milliseconds(1000));
         EXPECT_GT(reads, 100u);
         stop = true;
-        while (world.loop().fiber_count() > 1) fiber.scheduler().yield(fiber);
+        while (world.loop().fiber_count() > 1)
+            fiber.scheduler().yield(fiber);
     });
 }
 

@@ -1,4 +1,5 @@
-// real_world: a RealEnv on a temporary folder for tests; run_fiber runs one body to its end on the loop.
+// real_world: a RealEnv on a temporary folder for tests; run_fiber runs one body to its end on the
+// loop.
 #pragma once
 
 #include <gtest/gtest.h>

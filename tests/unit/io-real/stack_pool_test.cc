@@ -30,7 +30,8 @@ TEST(GuardedStackPool, stacks_do_not_overlap_and_are_writable_to_the_last_byte) 
     GuardedStackPool pool;
     std::vector<FiberStack> stacks;
     std::set<std::byte*> bases;
-    for (std::size_t i = 0; i < 3 * GuardedStackPool::STACKS_PER_SLAB; ++i) stacks.push_back(pool.acquire());
+    for (std::size_t i = 0; i < 3 * GuardedStackPool::STACKS_PER_SLAB; ++i)
+        stacks.push_back(pool.acquire());
     for (const FiberStack& stack : stacks) {
         stack.base[0] = std::byte{1};
         stack.base[stack.size_bytes - 1] = std::byte{2};
@@ -44,7 +45,8 @@ TEST(GuardedStackPool, stacks_do_not_overlap_and_are_writable_to_the_last_byte) 
         before = base;
     }
     EXPECT_EQ(bases.size(), stacks.size());
-    for (const FiberStack& stack : stacks) pool.release(stack);
+    for (const FiberStack& stack : stacks)
+        pool.release(stack);
 }
 
 TEST(GuardedStackPoolDeathTest, the_byte_below_a_stack_cannot_be_touched) {

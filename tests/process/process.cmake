@@ -1,0 +1,20 @@
+# Tests that look at whole archives, programs and source trees rather than at functions.
+set(PROCESS_DIR ${CMAKE_SOURCE_DIR}/tests/process)
+
+add_test(NAME process.layers COMMAND ${PROCESS_DIR}/layers.sh ${CMAKE_SOURCE_DIR})
+add_test(NAME process.gates_catch_planted_violations COMMAND ${PROCESS_DIR}/gates_catch_planted_violations.sh)
+
+# By file name, not by target: what mortar_core itself says it needs must not count.
+add_executable(core_links_alone tests/process/core_links_alone.cc)
+add_dependencies(core_links_alone mortar_core)
+set_target_properties(core_links_alone PROPERTIES LINK_DEPENDS $<TARGET_FILE:mortar_core>)
+target_link_libraries(core_links_alone PRIVATE
+  -Wl,--whole-archive $<TARGET_FILE:mortar_core> -Wl,--no-whole-archive
+  fmt::fmt roaring::roaring Boost::context PkgConfig::ISAL PkgConfig::SODIUM)
+add_test(NAME process.core_links_alone COMMAND ${PROCESS_DIR}/core_links_alone.sh $<TARGET_FILE:core_links_alone>)
+
+if(NOT MORTAR_ASAN)
+  # Sanitizers add symbols of their own.
+  add_test(NAME process.core_is_pure COMMAND
+    ${PROCESS_DIR}/core_is_pure.sh $<TARGET_FILE:mortar_core> ${PROCESS_DIR}/core_symbols.allow)
+endif()

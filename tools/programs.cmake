@@ -5,3 +5,5 @@ function(mortar_program name)
 endfunction()
 
 mortar_program(errors_doc tools/errors_doc.cc)
+mortar_program(mortarmq-hash-token tools/hash_token.cc)
+target_link_libraries(mortarmq-hash-token PRIVATE PkgConfig::SODIUM)

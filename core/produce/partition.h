@@ -1,61 +1,153 @@
 // partition: one partition as this node serves it: its log, its producer windows and commit_seq; and the table of all.
-// Shape:    PartitionTable finds by (topic_id, partition) and opens and removes whole topics.
+// Shape:    PartitionTable finds by (topic_id, partition), opens and removes whole topics, and opens a log again, with
+//           backoff, after a failed write or sync closed it.
 // Owns:     the logs. Pointers stay valid until the topic is removed; fetch them again after every suspension.
-// Suspends: open_topic, remove_topic, close.
+// Errors:   open_topic: IO_ERROR, NO_SPACE, UNSUPPORTED_FORMAT. A damaged log is no error: its partition is quarantined.
+// Suspends: open_topic, remove_topic, close, Partition::read.
 // Durable:  everything up to commit_seq() (on one node: what the log has flushed).
+// Invariant: commit_seq() never goes back, also when the log is opened again: fewer records then mean quarantine.
 // Source:   design 3 and 4, contract P1-P4.
 #pragma once
 
+#include <algorithm>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "core/env/env.h"
 #include "core/fiber/event.h"
+#include "core/fiber/group.h"
+#include "core/fiber/mutex.h"
 #include "core/log/partition_log.h"
 #include "core/meta/catalog.h"
+#include "core/produce/producer_window.h"
+#include "core/wire/outbox.h"
 
 namespace mortar {
 
-class ProducerWindows;  // produce/producer_window.h
+inline constexpr Duration REOPEN_BACKOFF_MIN = milliseconds(100);
+inline constexpr Duration REOPEN_BACKOFF_MAX = seconds(5);
+
+// A PUB whose record is in the log and not yet committed.
+struct PendingPub {
+    Reply reply;
+    Sequence sequence;
+    MonoTime deadline;
+    bool deduplicated = false;
+};
 
 class Partition {
   public:
-    Partition(PartitionKey key, std::unique_ptr<PartitionLog> log);
-    ~Partition();
+    Partition(PartitionKey key, std::shared_ptr<PartitionLog> log, ProducerWindows windows);
+    Partition(const Partition&) = delete;
+    Partition& operator=(const Partition&) = delete;
 
     PartitionKey key() const { return key_; }
+    // Another object after each suspension: see read.
     PartitionLog& log() { return *log_; }
-    ProducerWindows& windows() { return *windows_; }
+    const PartitionLog& log() const { return *log_; }
+    const ProducerWindows& windows() const { return windows_; }
     // Highest sequence that a majority has synced. Consumers see nothing above it.
-    Sequence commit_seq() const { return log_->flushed_sequence(); }
+    Sequence commit_seq() const { return std::max(commit_floor_, log_->flushed_sequence()); }
     // Served only when its log is neither faulty nor closed after an error.
-    bool is_quarantined() const { return log_->faulty_from().has_value(); }
-    // Notified when commit_seq moved, and when the partition goes away.
+    bool is_quarantined() const { return lost_committed_ || log_->faulty_from().has_value(); }
+    // A write or sync failed; the log is about to be opened again.
+    bool is_closed() const { return log_->failure().has_value(); }
+    // Notified when commit_seq moved, when the log failed or came back, and when the partition goes away.
     Event& committed() { return committed_; }
 
+    // Into log and windows. LOG_CLOSED.
+    Result<Sequence> append(const Record& record);
+    // log().read, safe against the log being opened again meanwhile.
+    Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through, std::uint64_t max_bytes);
+    // PUBs that wait for commit_seq, in order of arrival; publish owns their meaning.
+    std::deque<PendingPub>& pending() { return pending_; }
+
   private:
+    friend class PartitionTable;
+
     PartitionKey key_;
-    std::unique_ptr<PartitionLog> log_;
-    std::unique_ptr<ProducerWindows> windows_;
+    std::shared_ptr<PartitionLog> log_;
+    ProducerWindows windows_;
+    std::deque<PendingPub> pending_;
+    Sequence commit_floor_;
+    bool lost_committed_ = false;
+    bool reopening_ = false;   // a fiber of the table is at it
+    bool log_ended_ = false;   // the failed log's fibers are gone
+    std::uint64_t counted_unflushed_bytes_ = 0;  // what the table's sum holds of this log
     Event committed_;
+};
+
+// What publish wants to know; called from the log's fibers, never suspends.
+class PartitionObserver {
+  public:
+    virtual ~PartitionObserver() = default;
+    virtual void on_committed(Partition& partition) = 0;
+    // The log closed after an error: what is above commit_seq has an unknown outcome.
+    virtual void on_log_failed(Partition& partition) = 0;
+    // The topic was deleted: waiting work gets UNKNOWN_TOPIC.
+    virtual void on_removed(Partition& partition) = 0;
 };
 
 class PartitionTable {
   public:
+    using OpenLog = std::function<Result<std::unique_ptr<PartitionLog>>(Fiber& fiber, const std::string& folder,
+                                                                        const std::string& name)>;
     PartitionTable(Env& env, LogOptions options);
+    // With another way to open a log, for tests.
+    PartitionTable(Env& env, OpenLog open_log);
     ~PartitionTable();
-    // Opens all partitions of the topic: recovers logs and windows. IO_ERROR, UNSUPPORTED_FORMAT.
+    void set_observer(PartitionObserver* observer) { observer_ = observer; }
+
+    // Opens all partitions of the topic: recovers logs and windows. OK when it is open already.
     Result<void> open_topic(Fiber& fiber, const Topic& topic);
     // After the deleting mutation is applied: waiting work gets UNKNOWN_TOPIC, then files go.
     Result<void> remove_topic(Fiber& fiber, TopicId topic_id);
     Partition* find(PartitionKey key);
+    // 0 when the topic is not open here.
+    std::uint16_t partition_count(TopicId topic_id) const;
+    // For keyless PUBs: 0, 1, .. n-1, 0, ..
+    PartitionIndex next_round_robin(TopicId topic_id);
+    // Flushes and closes every log; the first error, after all were closed.
     Result<void> close(Fiber& fiber);
-    std::uint64_t unflushed_bytes() const;  // of all logs; bounded by admission
+
+    // Of all logs; bounded by admission.
+    std::uint64_t unflushed_bytes() const { return unflushed_bytes_; }
+    // Takes what the partition's log says now into the sum.
+    void count_unflushed(Partition& partition);
+    std::size_t quarantined_count() const;
+    std::size_t opened_count() const { return opened_count_; }
 
   private:
+    struct TopicPartitions {
+        std::vector<std::unique_ptr<Partition>> partitions;
+        std::uint16_t round_robin = 0;
+    };
+    struct Opened {
+        std::shared_ptr<PartitionLog> log;
+        ProducerWindows windows;
+    };
+    Result<Opened> open_log_and_windows(Fiber& fiber, PartitionKey key);
+    Result<TopicPartitions> open_partitions(Fiber& fiber, TopicId topic_id, std::uint16_t partition_count);
+    void attach(Partition& partition);
+    void on_flushed(Partition& partition);
+    Result<void> reopen(Fiber& fiber, PartitionKey key);
+    Result<void> try_reopen(Fiber& fiber, PartitionKey key);
+
     Env& env_;
-    LogOptions options_;
-    std::map<PartitionKey, std::unique_ptr<Partition>> partitions_;
+    OpenLog open_log_;
+    PartitionObserver* observer_ = nullptr;
+    std::map<TopicId, TopicPartitions> topics_;
+    std::uint64_t unflushed_bytes_ = 0;
+    std::size_t opened_count_ = 0;
+    Mutex topology_;  // one opens, removes or reopens at a time
+    Group reopening_;
 };
+
+// "topics/<topic_id>/<partition>"
+std::string partition_folder(PartitionKey key);
 
 }  // namespace mortar

@@ -1,0 +1,235 @@
+#include "core/produce/partition.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/fiber/deadline.h"
+#include "core/produce/window_file.h"
+
+namespace mortar {
+
+std::string partition_folder(PartitionKey key) {
+    return "topics/" + std::to_string(key.topic_id.value) + "/" + std::to_string(key.partition.value);
+}
+
+namespace {
+
+std::string partition_name(PartitionKey key) {
+    return std::to_string(key.topic_id.value) + "/" + std::to_string(key.partition.value);
+}
+
+}  // namespace
+
+Partition::Partition(PartitionKey key, std::shared_ptr<PartitionLog> log, ProducerWindows windows)
+    : key_(key), log_(std::move(log)), windows_(std::move(windows)) {}
+
+Result<Sequence> Partition::append(const Record& record) {
+    const Sequence sequence = MORTAR_TRY(log_->append(record));
+    MORTAR_ASSERT(sequence > commit_seq());
+    windows_.on_record(record.producer_id, record.producer_seq, sequence);
+    return sequence;
+}
+
+Result<RecordBatch> Partition::read(Fiber& fiber, Sequence from, Sequence through, std::uint64_t max_bytes) {
+    const std::shared_ptr<PartitionLog> log = log_;
+    return log->read(fiber, from, through, max_bytes);
+}
+
+PartitionTable::PartitionTable(Env& env, OpenLog open_log)
+    : env_(env), open_log_(std::move(open_log)), reopening_(env.scheduler) {}
+
+PartitionTable::~PartitionTable() = default;
+
+Result<void> PartitionTable::open_topic(Fiber& fiber, const Topic& topic) {
+    const TopicId topic_id = topic.topic_id;
+    const std::uint16_t partition_count = topic.partition_count;
+    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
+    if (topics_.contains(topic_id)) return {};
+    TopicPartitions opened = MORTAR_TRY(open_partitions(fiber, topic_id, partition_count));
+    topics_.emplace(topic_id, std::move(opened));
+    return {};
+}
+
+Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& fiber, TopicId topic_id,
+                                                                        std::uint16_t partition_count) {
+    TopicPartitions opened;
+    for (std::uint16_t i = 0; i < partition_count; ++i) {
+        const PartitionKey key{topic_id, PartitionIndex(i)};
+        Result<Opened> parts = open_log_and_windows(fiber, key);
+        if (!parts.ok()) {
+            // All or none: what was opened has fibers that must end first.
+            for (const std::unique_ptr<Partition>& partition : opened.partitions) {
+                const Result<void> closed = partition->log().close(fiber);
+                if (!closed.ok()) env_.log.warn("partition_close_failed", {{"reason", closed.error().to_string()}});
+            }
+            opened_count_ -= opened.partitions.size();
+            return std::move(parts).error();
+        }
+        opened.partitions.push_back(
+            std::make_unique<Partition>(key, std::move(parts->log), std::move(parts->windows)));
+        attach(*opened.partitions.back());
+        ++opened_count_;
+    }
+    return opened;
+}
+
+Result<void> PartitionTable::remove_topic(Fiber& fiber, TopicId topic_id) {
+    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
+    const auto found = topics_.find(topic_id);
+    if (found == topics_.end()) return {};
+    const TopicPartitions removed = std::move(found->second);
+    topics_.erase(found);
+    Result<void> first_failure;
+    for (const std::unique_ptr<Partition>& partition : removed.partitions) {
+        if (observer_ != nullptr) observer_->on_removed(*partition);
+        partition->committed().notify_all();
+        --opened_count_;
+    }
+    for (const std::unique_ptr<Partition>& partition : removed.partitions) {
+        // A log that cannot be flushed any more is deleted all the same.
+        const Result<void> closed = partition->log_ended_ ? Result<void>() : partition->log().close(fiber);
+        if (closed.is(ErrorCode::CANCELLED)) return closed;
+        unflushed_bytes_ -= std::exchange(partition->counted_unflushed_bytes_, 0);
+        Result<void> gone = partition->log().remove_files(fiber);
+        if (!gone.ok() && first_failure.ok()) first_failure = std::move(gone);
+    }
+    return first_failure;
+}
+
+Partition* PartitionTable::find(PartitionKey key) {
+    const auto found = topics_.find(key.topic_id);
+    if (found == topics_.end()) return nullptr;
+    const auto& partitions = found->second.partitions;
+    return key.partition.value < partitions.size() ? partitions[key.partition.value].get() : nullptr;
+}
+
+std::uint16_t PartitionTable::partition_count(TopicId topic_id) const {
+    const auto found = topics_.find(topic_id);
+    if (found == topics_.end()) return 0;
+    return static_cast<std::uint16_t>(found->second.partitions.size());
+}
+
+PartitionIndex PartitionTable::next_round_robin(TopicId topic_id) {
+    const auto found = topics_.find(topic_id);
+    MORTAR_ASSERT(found != topics_.end());
+    TopicPartitions& topic = found->second;
+    const PartitionIndex chosen(topic.round_robin);
+    topic.round_robin = static_cast<std::uint16_t>((topic.round_robin + 1u) % topic.partitions.size());
+    return chosen;
+}
+
+Result<void> PartitionTable::close(Fiber& fiber) {
+    reopening_.cancel_and_join(fiber);
+    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
+    Result<void> first_failure;
+    for (auto& [topic_id, topic] : topics_) {
+        for (const std::unique_ptr<Partition>& partition : topic.partitions) {
+            if (partition->log_ended_) continue;
+            Result<void> closed = partition->log().close(fiber);
+            if (!closed.ok() && first_failure.ok()) first_failure = std::move(closed);
+        }
+    }
+    return first_failure;
+}
+
+void PartitionTable::count_unflushed(Partition& partition) {
+    const std::uint64_t now_bytes = partition.log().unflushed_bytes();
+    unflushed_bytes_ += now_bytes;
+    unflushed_bytes_ -= std::exchange(partition.counted_unflushed_bytes_, now_bytes);
+}
+
+std::size_t PartitionTable::quarantined_count() const {
+    std::size_t count = 0;
+    for (const auto& [topic_id, topic] : topics_) {
+        for (const std::unique_ptr<Partition>& partition : topic.partitions) {
+            if (partition->is_quarantined()) ++count;
+        }
+    }
+    return count;
+}
+
+Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber, PartitionKey key) {
+    const std::string folder = partition_folder(key);
+    Opened opened;
+    opened.log = MORTAR_TRY(open_log_(fiber, folder, partition_name(key)));
+    if (opened.log->faulty_from().has_value()) {
+        env_.log.error("partition_quarantined",
+                       {{"partition", partition_name(key)},
+                        {"faulty_from", std::to_string(opened.log->faulty_from()->value)}});
+        return opened;  // served by nobody, so nobody asks its windows
+    }
+    opened.windows = MORTAR_TRY(open_windows(fiber, env_, folder, *opened.log));
+    return opened;
+}
+
+void PartitionTable::attach(Partition& partition) {
+    partition.log_->set_on_flushed([this, &partition] { on_flushed(partition); });
+    partition.log_->set_before_checkpoint([this, &partition](Fiber& fiber, Sequence) {
+        return save_windows(fiber, env_.disk, partition_folder(partition.key_), partition.windows_, *partition.log_,
+                            partition.committed_);
+    });
+}
+
+void PartitionTable::on_flushed(Partition& partition) {
+    count_unflushed(partition);
+    if (observer_ != nullptr) observer_->on_committed(partition);
+    if (partition.is_closed() && !std::exchange(partition.reopening_, true)) {
+        const PartitionKey key = partition.key_;
+        partition.commit_floor_ = partition.commit_seq();
+        env_.log.error("partition_log_closed",
+                       {{"partition", partition_name(key)}, {"reason", partition.log_->failure()->to_string()}});
+        if (observer_ != nullptr) observer_->on_log_failed(partition);
+        reopening_.spawn("produce.reopen", [this, key](Fiber& fiber) {
+            const Result<void> reopened = reopen(fiber, key);
+            MORTAR_ASSERT(reopened.ok() || reopened.is(ErrorCode::CANCELLED));
+        });
+    }
+    partition.committed_.notify_all();
+}
+
+// What is on disk is read again: a failed sync is never retried as if nothing had happened (design 3).
+Result<void> PartitionTable::reopen(Fiber& fiber, PartitionKey key) {
+    Duration backoff = REOPEN_BACKOFF_MIN;
+    while (true) {
+        MORTAR_TRY(env_.scheduler.sleep_until(fiber, deadline_after(env_.clock, backoff)));
+        Result<void> reopened = try_reopen(fiber, key);
+        if (reopened.ok() || reopened.is(ErrorCode::CANCELLED)) return reopened;
+        env_.log.warn("partition_reopen_failed",
+                      {{"partition", partition_name(key)}, {"reason", reopened.error().to_string()}});
+        backoff = std::min(backoff * 2, REOPEN_BACKOFF_MAX);
+    }
+}
+
+Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
+    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
+    Partition* partition = find(key);
+    if (partition == nullptr) return {};
+    MORTAR_ASSERT(partition->is_closed());
+    if (!partition->log_ended_) {
+        // Ends its fibers; that it cannot flush is known.
+        const Result<void> closed = partition->log_->close(fiber);
+        if (closed.is(ErrorCode::CANCELLED)) return closed;
+        partition->log_ended_ = true;
+    }
+    Opened opened = MORTAR_TRY(open_log_and_windows(fiber, key));
+    partition->lost_committed_ = opened.log->flushed_sequence() < partition->commit_floor_;
+    if (partition->lost_committed_) {
+        env_.log.error("partition_quarantined",
+                       {{"partition", partition_name(key)},
+                        {"commit_seq", std::to_string(partition->commit_floor_.value)},
+                        {"found", std::to_string(opened.log->flushed_sequence().value)}});
+    }
+    partition->log_ = std::move(opened.log);
+    partition->windows_ = std::move(opened.windows);
+    partition->log_ended_ = partition->reopening_ = false;
+    attach(*partition);
+    count_unflushed(*partition);
+    MORTAR_SOMETIMES(!partition->is_quarantined(), "partition: log opened again after a failure");
+    env_.log.info("partition_reopened", {{"partition", partition_name(key)},
+                                         {"last_sequence", std::to_string(partition->log_->last_sequence().value)}});
+    partition->committed_.notify_all();
+    return {};
+}
+
+}  // namespace mortar

@@ -1,0 +1,66 @@
+// publish: handles PUB: stages 2 to 4 of its path, top to bottom in handle_pub.
+// Shape:    admit, ask the producer window, append, wait for commit_seq without a fiber: the log's flush answers all that
+//           it covered, in order. One fiber answers what took longer than quorum_timeout, another samples disk space.
+// Owns:     admission, counters. Pending PUBs stand in their Partition.
+// Errors:   answered through Reply: what Admission says; SEQ_GAP, SEQ_EXPIRED; READ_ONLY_DEGRADED when the flush took too
+//           long or the log failed meanwhile (the record may still be committed: the idempotent retry gets its sequence).
+// Suspends: nothing but the two fibers.
+// Durable:  a PUB that was answered OK.
+// Source:   contract P, R2; design 4 (degradation).
+#pragma once
+
+#include <set>
+
+#include "core/env/env.h"
+#include "core/fiber/group.h"
+#include "core/meta/metadata_log.h"
+#include "core/produce/admission.h"
+#include "core/produce/partition.h"
+#include "core/wire/messages.h"
+#include "core/wire/outbox.h"
+
+namespace mortar {
+
+inline constexpr Duration QUORUM_TIMEOUT = milliseconds(2000);
+
+struct PublishStats {
+    std::uint64_t committed_count = 0;
+    std::uint64_t deduplicated_count = 0;
+    std::uint64_t non_idempotent_count = 0;  // accepted with producer_id 0
+    std::uint64_t overdue_count = 0;
+};
+
+class Publisher : public PartitionObserver {
+  public:
+    Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions, LeaderEpoch leader_epoch);
+    ~Publisher() override;
+
+    // Fibers that end when cancelled.
+    void start(Group& group);
+    void handle_pub(const wire::Pub& pub, Reply reply);
+    const PublishStats& stats() const { return stats_; }
+    const Admission& admission() const { return admission_; }
+
+    void on_committed(Partition& partition) override;
+    void on_log_failed(Partition& partition) override;
+    void on_removed(Partition& partition) override;
+
+  private:
+    void answer_duplicate(Partition& partition, Sequence sequence, Reply reply);
+    void wait_for_commit(Partition& partition, PendingPub pub);
+    void answer_ok(const Partition& partition, Sequence sequence, bool deduplicated, Reply reply);
+    void fail_pending(Partition& partition, const Error& error);
+    void answer_overdue(Fiber& fiber);
+    void answer_overdue_of(Partition& partition, MonoTime now);
+    MonoTime next_deadline();
+
+    Env& env_;
+    PartitionTable& partitions_;
+    LeaderEpoch leader_epoch_;
+    Admission admission_;
+    PublishStats stats_;
+    std::set<PartitionKey> waiting_;  // every partition with pending PUBs, and some that had them of late
+    Event first_waits_;               // waiting_ was empty
+};
+
+}  // namespace mortar

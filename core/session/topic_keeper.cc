@@ -1,0 +1,118 @@
+#include "core/session/topic_keeper.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/fiber/deadline.h"
+
+namespace mortar {
+namespace {
+
+TopicId twin_of(TopicId topic_id) {
+    return topic_id.next();
+}
+
+}  // namespace
+
+Result<void> TopicKeeper::open_all(Fiber& fiber) {
+    // Nothing changes the catalog yet: the broker serves nobody before this returns.
+    for (const auto& [topic_id, topic] : metadata_.catalog().topics()) {
+        MORTAR_TRY(partitions_.open_topic(fiber, topic));
+    }
+    done_through_ = metadata_.catalog().last_mutation();
+    return {};
+}
+
+void TopicKeeper::follow(Delivery& delivery) {
+    delivery_ = &delivery;
+    for (const auto& [group_id, group] : metadata_.catalog().groups()) topic_of_group_[group_id] = group.topic_id;
+    metadata_.set_on_applied([this](const Mutation& mutation) { on_applied(mutation); });
+}
+
+void TopicKeeper::on_applied(const Mutation& mutation) {
+    Change change;
+    change.mutation_id = mutation.mutation_id;
+    if (const auto* created = std::get_if<TopicCreated>(&mutation.body)) {
+        change.created = metadata_.catalog().find_topic(created->name)->topic_id;
+    } else if (const auto* deleted = std::get_if<TopicDeleted>(&mutation.body)) {
+        change.deleted = deleted->topic_id;
+        for (const auto& [group_id, topic_id] : topic_of_group_) {
+            if (topic_id == change.deleted || topic_id == twin_of(change.deleted)) {
+                change.deleted_groups.push_back(group_id);
+            }
+        }
+    } else if (const auto* group_created = std::get_if<GroupCreated>(&mutation.body)) {
+        topic_of_group_[metadata_.catalog().find_group(group_created->name)->group_id] = group_created->topic_id;
+    } else if (const auto* group_deleted = std::get_if<GroupDeleted>(&mutation.body)) {
+        change.deleted_groups.push_back(group_deleted->group_id);
+    }
+    for (const GroupId group_id : change.deleted_groups) topic_of_group_.erase(group_id);
+    changes_.push_back(std::move(change));
+    changed_.notify_all();
+}
+
+void TopicKeeper::run(Fiber& fiber) {
+    Duration backoff = TOPIC_RETRY_BACKOFF_MIN;
+    while (true) {
+        while (changes_.empty()) {
+            if (!changed_.wait(fiber).ok()) return;
+        }
+        const Change change = changes_.front();
+        const Result<void> done = carry_out(fiber, change);
+        if (done.is(ErrorCode::CANCELLED)) return;
+        if (!done.ok()) {
+            env_.log.error("topic_change_failed", {{"mutation_id", std::to_string(change.mutation_id.value)},
+                                                   {"reason", done.error().to_string()}});
+            if (!env_.scheduler.sleep_until(fiber, deadline_after(env_.clock, backoff)).ok()) return;
+            backoff = std::min(backoff * 2, TOPIC_RETRY_BACKOFF_MAX);
+            continue;
+        }
+        backoff = TOPIC_RETRY_BACKOFF_MIN;
+        changes_.pop_front();
+        done_through_ = change.mutation_id;
+        changed_.notify_all();
+    }
+}
+
+Result<void> TopicKeeper::wait_done(Fiber& fiber, MutationId through) {
+    while (done_through_ < through) MORTAR_TRY(changed_.wait(fiber));
+    return {};
+}
+
+Result<void> TopicKeeper::carry_out(Fiber& fiber, const Change& change) {
+    if (change.created != TopicId(0)) return open_pair(fiber, change.created);
+    return remove(fiber, change);
+}
+
+Result<void> TopicKeeper::open_pair(Fiber& fiber, TopicId topic_id) {
+    for (const TopicId id : {topic_id, twin_of(topic_id)}) {
+        const Topic* topic = metadata_.catalog().find_topic(id);
+        if (topic == nullptr) return {};  // deleted since
+        MORTAR_TRY(partitions_.open_topic(fiber, *topic));
+    }
+    return {};
+}
+
+Result<void> TopicKeeper::remove(Fiber& fiber, const Change& change) {
+    for (const GroupId group_id : change.deleted_groups) {
+        Result<void> removed = delivery_->remove_group(fiber, group_id);
+        if (removed.is(ErrorCode::CANCELLED)) return removed;
+        if (!removed.ok()) {
+            env_.log.warn("group_files_left", {{"group_id", std::to_string(group_id.value)},
+                                               {"reason", removed.error().to_string()}});
+        }
+    }
+    if (change.deleted == TopicId(0)) return {};
+    for (const TopicId id : {change.deleted, twin_of(change.deleted)}) {
+        Result<void> removed = partitions_.remove_topic(fiber, id);
+        if (removed.is(ErrorCode::CANCELLED)) return removed;
+        if (!removed.ok()) {
+            env_.log.warn("topic_files_left",
+                          {{"topic_id", std::to_string(id.value)}, {"reason", removed.error().to_string()}});
+        }
+    }
+    return {};
+}
+
+}  // namespace mortar

@@ -1,0 +1,62 @@
+// topic_keeper: makes what stands behind topics follow the catalog: opens partitions of a created topic, removes
+// partitions and groups of a deleted one.
+// Shape:    on_applied queues the effects of a mutation; one fiber works them off in order. Whoever promises a client that
+//           a topic works waits for its mutation.
+// Owns:     its queue. A creation that fails (disk) is tried again with backoff; files that cannot be deleted are logged.
+// Errors:   wait_done: CANCELLED.
+// Suspends: open_all, run, wait_done.
+// Source:   contract T4, E3.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "core/deliver/delivery.h"
+#include "core/env/env.h"
+#include "core/meta/metadata_log.h"
+#include "core/produce/partition.h"
+
+namespace mortar {
+
+inline constexpr Duration TOPIC_RETRY_BACKOFF_MIN = milliseconds(100);
+inline constexpr Duration TOPIC_RETRY_BACKOFF_MAX = seconds(5);
+
+class TopicKeeper {
+  public:
+    TopicKeeper(Env& env, MetadataLog& metadata, PartitionTable& partitions)
+        : env_(env), metadata_(metadata), partitions_(partitions) {}
+
+    // At the start: every topic of the catalog. Damage isolates a partition, a failing disk or a newer format ends it.
+    Result<void> open_all(Fiber& fiber);
+    // From then on. delivery must outlive run.
+    void follow(Delivery& delivery);
+    void run(Fiber& fiber);  // until cancelled
+
+    // All effects up to this mutation are complete.
+    Result<void> wait_done(Fiber& fiber, MutationId through);
+
+  private:
+    struct Change {
+        MutationId mutation_id;
+        TopicId created;                      // 0 = none
+        TopicId deleted;                      // 0 = none
+        std::vector<GroupId> deleted_groups;
+    };
+    void on_applied(const Mutation& mutation);
+    Result<void> carry_out(Fiber& fiber, const Change& change);
+    Result<void> open_pair(Fiber& fiber, TopicId topic_id);
+    Result<void> remove(Fiber& fiber, const Change& change);
+
+    Env& env_;
+    MetadataLog& metadata_;
+    PartitionTable& partitions_;
+    Delivery* delivery_ = nullptr;
+    std::map<GroupId, TopicId> topic_of_group_;  // the catalog forgets groups before we hear of it
+    std::deque<Change> changes_;
+    MutationId done_through_;
+    Event changed_;
+};
+
+}  // namespace mortar

@@ -60,8 +60,11 @@ std::shared_ptr<GroupState> DeliveryCore::make_group_state(const ConsumerGroup& 
     auto state = std::make_shared<GroupState>();
     state->group_id = group.group_id;
     state->topic_id = group.topic_id;
-    const GroupPartition::Parts parts{
-        env_, timers_, jitter_, {options_.delivery_max_attempts, options_.delivery_lease}};
+    const GroupPartition::Parts parts{env_,
+                                      timers_,
+                                      jitter_,
+                                      {options_.delivery_max_attempts, options_.delivery_lease},
+                                      options_.ledger_bytes_min};
     for (std::size_t i = 0; i < group.start_after.size(); ++i) {
         state->partitions.push_back(std::make_unique<GroupPartition>(
             parts, partition_folder(group.group_id, i),

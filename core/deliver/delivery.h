@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/deliver/ledger.h"
 #include "core/env/env.h"
 #include "core/meta/metadata_log.h"
 #include "core/produce/partition.h"
@@ -24,6 +25,7 @@ struct DeliveryOptions {
     Duration delivery_lease = seconds(30);
     Duration poll_max_wait = seconds(5);
     std::uint32_t credit_initial_count = 256;
+    std::uint64_t ledger_bytes_min = LEDGER_BYTES_MIN;  // a ledger is not rotated below this size
     LeaderEpoch leader_epoch;
 };
 

@@ -195,10 +195,8 @@ class DeliveryCore final : public Delivery {
     // delivery.cc
     std::shared_ptr<GroupState> make_group_state(const ConsumerGroup& group);
 
-    struct Watch {
-        Sequence seen;
-        std::map<MemberId, std::shared_ptr<Consumer>> listeners;
-    };
+    // Who is told of commits in a partition.
+    using Watch = std::map<MemberId, std::shared_ptr<Consumer>>;
 
     Env& env_;
     MetadataLog& metadata_;

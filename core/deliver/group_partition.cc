@@ -22,6 +22,7 @@ GroupPartition::GroupPartition(const Parts& parts, std::string folder, Partition
       timers_(parts.timers),
       jitter_(parts.jitter),
       options_(parts.options),
+      ledger_bytes_min_(parts.ledger_bytes_min),
       folder_(std::move(folder)),
       partition_(partition),
       start_after_(start_after),
@@ -42,7 +43,7 @@ Result<void> GroupPartition::load(Fiber& fiber) {
             options_, std::move(image.settled), image.unsettled, env_.clock.now(), jitter_));
         book_.emplace(std::move(book));
         ledger_ = std::make_unique<Ledger>(
-            env_, timers_, folder_, "ledger." + folder_, image.cursor_epoch,
+            env_, timers_, folder_, "ledger." + folder_, image.cursor_epoch, ledger_bytes_min_,
             [this](ByteVector& into, std::uint64_t cursor_epoch) {
                 encode_cursor(into, cursor_epoch, book_->settled(), book_->unsettled());
             });

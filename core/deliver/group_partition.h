@@ -40,6 +40,7 @@ class GroupPartition {
         TimerQueue& timers;
         Rng& jitter;
         DeliveryBook::Options options;
+        std::uint64_t ledger_bytes_min = LEDGER_BYTES_MIN;
     };
     GroupPartition(const Parts& parts, std::string folder, PartitionIndex partition,
                    Sequence start_after);
@@ -91,6 +92,7 @@ class GroupPartition {
     TimerQueue& timers_;
     Rng& jitter_;
     DeliveryBook::Options options_;
+    std::uint64_t ledger_bytes_min_;
     std::string folder_;
     PartitionIndex partition_;
     Sequence start_after_;

@@ -260,14 +260,15 @@ Result<CursorImage> Ledger::recover(Fiber& fiber, Disk& disk, const std::string&
 }
 
 Ledger::Ledger(Env& env, TimerQueue& timers, std::string folder, std::string name,
-               std::uint64_t cursor_epoch,
+               std::uint64_t cursor_epoch, std::uint64_t bytes_min,
                std::function<void(ByteVector&, std::uint64_t)> encode_cursor)
     : env_(env),
       folder_(std::move(folder)),
       writer_(env, std::move(name)),
       lazy_timer_(timers, [this] { flush_lazy(); }),
       encode_cursor_(std::move(encode_cursor)),
-      cursor_epoch_(cursor_epoch) {}
+      cursor_epoch_(cursor_epoch),
+      bytes_min_(bytes_min) {}
 
 void Ledger::append_lazy(const LedgerEvent& event) {
     if (failure()) return;
@@ -288,8 +289,7 @@ Result<std::uint64_t> Ledger::append(const LedgerEvent& event) {
 
 void Ledger::flush_lazy() {
     lazy_timer_.cancel();
-    const std::uint64_t bytes_max =
-        std::max(LEDGER_BYTES_MIN, cursor_bytes_ * LEDGER_PER_CURSOR_BYTES);
+    const std::uint64_t bytes_max = std::max(bytes_min_, cursor_bytes_ * LEDGER_PER_CURSOR_BYTES);
     if (!failure() && !lazy_.empty() && (!has_file_ || writer_.next_offset() > bytes_max))
         start_file();
     for (const LedgerEvent& event : lazy_)

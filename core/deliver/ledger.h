@@ -76,9 +76,9 @@ class Ledger {
     static Result<CursorImage> recover(Fiber& fiber, Disk& disk, const std::string& folder,
                                        Sequence start_after);
 
-    // encode_cursor: appends the present state as a checkpoint of that cursor_epoch.
+    // bytes_min: LEDGER_BYTES_MIN, or less to rotate often. encode_cursor: appends the present state as a checkpoint of that cursor_epoch.
     Ledger(Env& env, TimerQueue& timers, std::string folder, std::string name,
-           std::uint64_t cursor_epoch,
+           std::uint64_t cursor_epoch, std::uint64_t bytes_min,
            std::function<void(ByteVector& into, std::uint64_t cursor_epoch)> encode_cursor);
 
     // Nobody waits for it: written within LAZY_EVENT_WAIT_MAX or with the next awaited event, in order.
@@ -112,7 +112,8 @@ class Ledger {
     LogWriter writer_;
     Timer lazy_timer_;
     std::function<void(ByteVector&, std::uint64_t)> encode_cursor_;
-    std::uint64_t cursor_epoch_;      // of the checkpoint that the present file follows
+    std::uint64_t cursor_epoch_;  // of the checkpoint that the present file follows
+    std::uint64_t bytes_min_;
     std::uint64_t cursor_bytes_ = 0;  // size of that checkpoint
     bool has_file_ = false;
     std::vector<LedgerEvent> lazy_;

@@ -299,7 +299,7 @@ void DeliveryCore::send_message(PullRun& run, GroupPartition& source, PartitionI
 void DeliveryCore::watch(const std::shared_ptr<Consumer>& consumer, PartitionIndex partition) {
     const PartitionKey key{consumer->group->topic_id, partition};
     const auto [it, is_new] = watches_.try_emplace(key);
-    it->second.listeners.emplace(consumer->membership.member_id(), consumer);
+    it->second.emplace(consumer->membership.member_id(), consumer);
     if (is_new)
         fibers_.spawn("deliver.watch", [this, key](Fiber& fiber) { run_watch(fiber, key); });
 }
@@ -307,22 +307,16 @@ void DeliveryCore::watch(const std::shared_ptr<Consumer>& consumer, PartitionInd
 void DeliveryCore::unwatch(const Consumer& consumer, PartitionIndex partition) {
     const auto it = watches_.find({consumer.group->topic_id, partition});
     // Its fiber ends it at the next commit, or serves the next listener.
-    if (it != watches_.end()) it->second.listeners.erase(consumer.membership.member_id());
+    if (it != watches_.end()) it->second.erase(consumer.membership.member_id());
 }
 
 void DeliveryCore::run_watch(Fiber& fiber, PartitionKey key) {
     while (true) {
         Partition* stored = partitions_.find(key);
-        Watch& watched = watches_.at(key);
-        if (stored == nullptr || watched.listeners.empty()) break;
-        const Sequence commit_seq = stored->commit_seq();
-        if (commit_seq == watched.seen) {
-            if (!stored->committed().wait(fiber).ok()) break;
-            continue;
-        }
-        watched.seen = commit_seq;
-        for (const auto& [member_id, consumer] : watched.listeners)
-            consumer->on_ready(key.partition);
+        if (stored == nullptr || watches_.at(key).empty()) break;
+        // Each wake counts, a new commit_seq or not: a log that came back after a failure can be read again.
+        if (!stored->committed().wait(fiber).ok()) break;
+        for (const auto& [member_id, consumer] : watches_.at(key)) consumer->on_ready(key.partition);
     }
     watches_.erase(key);
 }

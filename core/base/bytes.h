@@ -4,6 +4,7 @@
 // Owns:   nothing.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,24 +28,27 @@ inline std::string_view as_string_view(ByteSpan bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Unaligned big-endian store and load.
+// Unaligned big-endian store and load. Written with the swap instruction: compilers do not see it in a loop of bytes.
+template <class T>
+    requires std::is_unsigned_v<T>
+constexpr T swap_to_big_endian(T value) {
+    if constexpr (sizeof(T) == 1 || std::endian::native == std::endian::big) return value;
+    if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);
+    if constexpr (sizeof(T) == 4) return __builtin_bswap32(value);
+    if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
+}
 template <class T>
     requires std::is_unsigned_v<T>
 void store_be(std::byte* at, T value) {
-    for (std::size_t i = sizeof(T); i-- > 0;) {
-        at[i] = static_cast<std::byte>(value & 0xff);
-        if constexpr (sizeof(T) > 1) value = static_cast<T>(value >> 8);
-    }
+    const T swapped = swap_to_big_endian(value);
+    std::memcpy(at, &swapped, sizeof(T));
 }
 template <class T>
     requires std::is_unsigned_v<T>
 T load_be(const std::byte* at) {
-    T value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-        if constexpr (sizeof(T) > 1) value = static_cast<T>(value << 8);
-        value = static_cast<T>(value | static_cast<T>(at[i]));
-    }
-    return value;
+    T value;
+    std::memcpy(&value, at, sizeof(T));
+    return swap_to_big_endian(value);
 }
 
 class ByteReader {

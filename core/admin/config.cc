@@ -58,7 +58,7 @@ constexpr std::string_view ADDRESS_ALLOWED =
 
 Result<std::string> take_address(std::string_view key, const JsonValue& value, bool needs_port) {
     std::string text = MORTAR_TRY(take_string(key, value, ADDRESS_ALLOWED));
-    const Result<HostPort> address = parse_address(text);
+    const Result<ListenAddress> address = parse_address(text);
     if (!address.ok()) return refused(key, value, "is not an address", ADDRESS_ALLOWED);
     if (needs_port && (address->port == 0 || is_wildcard_host(address->host))) {
         return refused(key, value, "cannot be connected to", "the address at which others reach that node");
@@ -386,8 +386,8 @@ Result<void> check_listeners(const Config& config) {
     for (const Listener& a : listeners) {
         for (const Listener& b : listeners) {
             if (&a >= &b || a.address.empty() || b.address.empty()) continue;
-            const HostPort x = MORTAR_TRY(parse_address(a.address));
-            const HostPort y = MORTAR_TRY(parse_address(b.address));
+            const ListenAddress x = MORTAR_TRY(parse_address(a.address));
+            const ListenAddress y = MORTAR_TRY(parse_address(b.address));
             if (x.port != y.port || x.port == 0) continue;
             const bool same_host = x.host == y.host || (is_loopback_host(x.host) && is_loopback_host(y.host) &&
                                                         (x.host == "localhost" || y.host == "localhost"));
@@ -402,7 +402,7 @@ Result<void> check_listeners(const Config& config) {
 // A node that is alone reaches itself on its own listener.
 void fill_peers(Config& config) {
     if (config.peers.empty()) {
-        const Result<HostPort> address = parse_address(config.listen_peer);
+        const Result<ListenAddress> address = parse_address(config.listen_peer);
         MORTAR_ASSERT(address.ok());
         const bool is_wildcard = is_wildcard_host(address->host) || address->port == 0;
         const std::uint16_t port = address->port == 0 ? std::uint16_t{7189} : address->port;
@@ -509,7 +509,7 @@ std::string default_config_text() {
 
 // --- addresses
 
-Result<HostPort> parse_address(std::string_view address) {
+Result<ListenAddress> parse_address(std::string_view address) {
     const auto bad = [address](std::string_view why) {
         return make_error(ErrorCode::ADDRESS_INVALID,
                           std::string(address.substr(0, SHOWN_VALUE_BYTES_MAX)) + ": " + std::string(why));
@@ -518,7 +518,7 @@ Result<HostPort> parse_address(std::string_view address) {
     if (colon == std::string_view::npos) return bad("no port");
     std::string_view host = address.substr(0, colon);
     const std::string_view digits = address.substr(colon + 1);
-    HostPort result;
+    ListenAddress result;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.port);
     if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size()) {
         return bad("the port is not a number 0..65535");

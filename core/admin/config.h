@@ -58,12 +58,12 @@ std::string print_config(const Config& config);
 // A file to start from: the defaults, each key explained in _comment.
 std::string default_config_text();
 
-struct HostPort {
+struct ListenAddress {
     std::string host;  // without brackets
     std::uint16_t port = 0;
 };
 // ADDRESS_INVALID.
-Result<HostPort> parse_address(std::string_view address);
+Result<ListenAddress> parse_address(std::string_view address);
 // 127.0.0.0/8, ::1 and localhost.
 bool is_loopback_host(std::string_view host);
 bool is_wildcard_host(std::string_view host);

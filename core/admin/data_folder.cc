@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/meta/metadata_format.h"
-#include "core/meta/whole_file.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {
@@ -70,7 +70,7 @@ Result<void> check_identity(const NodeIdentity& identity, const Config& config) 
 }
 
 bool is_loopback_address(const std::string& address) {
-    const Result<HostPort> parsed = parse_address(address);
+    const Result<ListenAddress> parsed = parse_address(address);
     return parsed.ok() && is_loopback_host(parsed->host);
 }
 }  // namespace

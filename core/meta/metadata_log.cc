@@ -6,7 +6,7 @@
 #include "core/fiber/mutex.h"
 #include "core/meta/metadata_format.h"
 #include "core/meta/metadata_recovery.h"
-#include "core/meta/whole_file.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {

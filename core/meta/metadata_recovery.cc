@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/meta/metadata_format.h"
-#include "core/meta/whole_file.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {

@@ -1,7 +1,10 @@
-// window_file: `producers.mqp` beside a partition's segments: its producer windows as of some sequence.
-// Shape:    saved before each checkpoint, so that opening reads only the log behind it. A file that is missing, damaged
-//           or ahead of the log counts as absent: the windows are then read from the whole log.
-// Errors:   open_windows: UNSUPPORTED_FORMAT, IO_ERROR, what the log's read says. save_windows: IO_ERROR, NO_SPACE, LOG_CLOSED.
+// window_file: `producers.mqp` beside a partition's segments: its producer windows as of some
+// sequence.
+// Shape:    saved before each checkpoint, so that opening reads only the log behind it. A file that
+//           is missing, damaged or ahead of the log counts as absent: the windows are then read
+//           from the whole log.
+// Errors:   open_windows: UNSUPPORTED_FORMAT, IO_ERROR, what the log's read says. save_windows:
+//           IO_ERROR, NO_SPACE, LOG_CLOSED.
 // Suspends: both.
 // Durable:  the file once save_windows returned OK. It never covers a record that is not flushed.
 // Source:   contract P3, 7 (MMPW).
@@ -20,11 +23,12 @@ inline constexpr std::string_view WINDOW_FILE_NAME = "producers.mqp";
 inline constexpr std::uint64_t WINDOW_REBUILD_READ_BYTES = 1024 * 1024;
 
 // The windows as of everything that the log has flushed.
-Result<ProducerWindows> open_windows(Fiber& fiber, Env& env, const std::string& folder, PartitionLog& log);
+Result<ProducerWindows> open_windows(Fiber& fiber, Env& env, const std::string& folder,
+                                     PartitionLog& log);
 
-// windows hold everything up to log.last_sequence() now; flushed is notified when log.flushed_sequence() moves or the
-// log fails.
-Result<void> save_windows(Fiber& fiber, Disk& disk, const std::string& folder, const ProducerWindows& windows,
-                          PartitionLog& log, Event& flushed);
+// windows hold everything up to log.last_sequence() now; flushed is notified when
+// log.flushed_sequence() moves or the log fails.
+Result<void> save_windows(Fiber& fiber, Disk& disk, const std::string& folder,
+                          const ProducerWindows& windows, PartitionLog& log, Event& flushed);
 
 }  // namespace mortar

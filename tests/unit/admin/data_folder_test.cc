@@ -1,7 +1,7 @@
 // DataFolder: lock, identity, client tokens.
 #include "core/admin/data_folder.h"
 
-#include "core/meta/whole_file.h"
+#include "core/log/whole_file.h"
 #include "tests/unit/io-sim/sim_fixture.h"
 
 namespace mortar {

@@ -8,7 +8,7 @@
 
 #include "core/base/hash.h"
 #include "core/meta/metadata_format.h"
-#include "core/meta/whole_file.h"
+#include "core/log/whole_file.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
 #include "tests/unit/meta/random_mutations.h"

@@ -1,4 +1,4 @@
-#include "core/meta/whole_file.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 

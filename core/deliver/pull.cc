@@ -213,8 +213,8 @@ Result<void> DeliveryCore::serve(Fiber& fiber, PullRun& run, PartitionIndex part
             read_bytes = std::min(
                 read_bytes, run.max_bytes - std::min<std::uint64_t>(run.sent_bytes, run.max_bytes));
         const std::uint64_t life = source.life();
-        Result<RecordBatch> batch = stored->log().read(fiber, range->from, range->through,
-                                                       std::max<std::uint64_t>(read_bytes, 1));
+        Result<RecordBatch> batch = stored->read(fiber, range->from, range->through,
+                                                 std::max<std::uint64_t>(read_bytes, 1));
         if (batch.is(ErrorCode::CANCELLED)) return batch.error();
         if (consumer.ended || source.life() != life) continue;
         if (!batch.ok()) {
@@ -316,7 +316,8 @@ void DeliveryCore::run_watch(Fiber& fiber, PartitionKey key) {
         if (stored == nullptr || watches_.at(key).empty()) break;
         // Each wake counts, a new commit_seq or not: a log that came back after a failure can be read again.
         if (!stored->committed().wait(fiber).ok()) break;
-        for (const auto& [member_id, consumer] : watches_.at(key)) consumer->on_ready(key.partition);
+        for (const auto& [member_id, consumer] : watches_.at(key))
+            consumer->on_ready(key.partition);
     }
     watches_.erase(key);
 }

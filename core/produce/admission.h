@@ -1,9 +1,12 @@
 // admission: may a PUB enter: is it well formed, where does it go, and is there room for it.
-// Shape:    route judges the request alone; check_room judges the node and the partition at this moment, so that a
-//           duplicate of a committed record is answered although nothing new may be appended.
-// Owns:     the latest sample of free disk space; a fiber takes one a second, the path of a PUB never asks the disk.
-// Errors:   route: UNKNOWN_TOPIC, UNKNOWN_PARTITION, INVALID_TOPIC, PRODUCER_SEQ_INVALID, MALFORMED_PAYLOAD,
-//           METADATA_QUARANTINED, QUORUM_LOST, DIVERGENT_COMMITTED. check_room: QUORUM_LOST, BACKPRESSURE, STORAGE_HIGH_WATERMARK.
+// Shape:    route judges the request alone; check_room judges the node and the partition at this
+//           moment, so that a duplicate of a committed record is answered although nothing new may
+//           be appended.
+// Owns:     the latest sample of free disk space; a fiber takes one a second, the path of a PUB
+//           never asks the disk.
+// Errors:   route: UNKNOWN_TOPIC, UNKNOWN_PARTITION, INVALID_TOPIC, PRODUCER_SEQ_INVALID,
+//           MALFORMED_PAYLOAD, METADATA_QUARANTINED, QUORUM_LOST, DIVERGENT_COMMITTED. check_room:
+//           QUORUM_LOST, BACKPRESSURE, STORAGE_HIGH_WATERMARK.
 // Suspends: sample_space only.
 // Source:   contract P1, P5, R1, L1, L4, 8 (full disk).
 #pragma once

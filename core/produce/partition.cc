@@ -10,7 +10,8 @@
 namespace mortar {
 
 std::string partition_folder(PartitionKey key) {
-    return "topics/" + std::to_string(key.topic_id.value) + "/" + std::to_string(key.partition.value);
+    return "topics/" + std::to_string(key.topic_id.value) + "/" +
+           std::to_string(key.partition.value);
 }
 
 namespace {
@@ -31,10 +32,17 @@ Result<Sequence> Partition::append(const Record& record) {
     return sequence;
 }
 
-Result<RecordBatch> Partition::read(Fiber& fiber, Sequence from, Sequence through, std::uint64_t max_bytes) {
+Result<RecordBatch> Partition::read(Fiber& fiber, Sequence from, Sequence through,
+                                    std::uint64_t max_bytes) {
     const std::shared_ptr<PartitionLog> log = log_;
     return log->read(fiber, from, through, max_bytes);
 }
+
+PartitionTable::PartitionTable(Env& env, LogOptions options)
+    : PartitionTable(
+          env, [&env, options](Fiber& fiber, const std::string& folder, const std::string& name) {
+              return PartitionLog::open(fiber, env, folder, name, options);
+          }) {}
 
 PartitionTable::PartitionTable(Env& env, OpenLog open_log)
     : env_(env), open_log_(std::move(open_log)), reopening_(env.scheduler) {}
@@ -51,8 +59,8 @@ Result<void> PartitionTable::open_topic(Fiber& fiber, const Topic& topic) {
     return {};
 }
 
-Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& fiber, TopicId topic_id,
-                                                                        std::uint16_t partition_count) {
+Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(
+    Fiber& fiber, TopicId topic_id, std::uint16_t partition_count) {
     TopicPartitions opened;
     for (std::uint16_t i = 0; i < partition_count; ++i) {
         const PartitionKey key{topic_id, PartitionIndex(i)};
@@ -61,7 +69,9 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& f
             // All or none: what was opened has fibers that must end first.
             for (const std::unique_ptr<Partition>& partition : opened.partitions) {
                 const Result<void> closed = partition->log().close(fiber);
-                if (!closed.ok()) env_.log.warn("partition_close_failed", {{"reason", closed.error().to_string()}});
+                if (!closed.ok())
+                    env_.log.warn("partition_close_failed",
+                                  {{"reason", closed.error().to_string()}});
             }
             opened_count_ -= opened.partitions.size();
             return std::move(parts).error();
@@ -88,20 +98,25 @@ Result<void> PartitionTable::remove_topic(Fiber& fiber, TopicId topic_id) {
     }
     for (const std::unique_ptr<Partition>& partition : removed.partitions) {
         // A log that cannot be flushed any more is deleted all the same.
-        const Result<void> closed = partition->log_ended_ ? Result<void>() : partition->log().close(fiber);
+        const Result<void> closed =
+            partition->log_ended_ ? Result<void>() : partition->log().close(fiber);
         if (closed.is(ErrorCode::CANCELLED)) return closed;
         unflushed_bytes_ -= std::exchange(partition->counted_unflushed_bytes_, 0);
         Result<void> gone = partition->log().remove_files(fiber);
         if (!gone.ok() && first_failure.ok()) first_failure = std::move(gone);
     }
-    return first_failure;
+    if (!first_failure.ok()) return first_failure;
+    // Absent when nothing was ever appended; not empty when it holds files that are not ours.
+    Result<void> gone = env_.disk.remove(fiber, "topics/" + std::to_string(topic_id.value));
+    return gone.is(ErrorCode::NOT_FOUND) ? Result<void>() : gone;
 }
 
 Partition* PartitionTable::find(PartitionKey key) {
     const auto found = topics_.find(key.topic_id);
     if (found == topics_.end()) return nullptr;
     const auto& partitions = found->second.partitions;
-    return key.partition.value < partitions.size() ? partitions[key.partition.value].get() : nullptr;
+    return key.partition.value < partitions.size() ? partitions[key.partition.value].get()
+                                                   : nullptr;
 }
 
 std::uint16_t PartitionTable::partition_count(TopicId topic_id) const {
@@ -115,7 +130,8 @@ PartitionIndex PartitionTable::next_round_robin(TopicId topic_id) {
     MORTAR_ASSERT(found != topics_.end());
     TopicPartitions& topic = found->second;
     const PartitionIndex chosen(topic.round_robin);
-    topic.round_robin = static_cast<std::uint16_t>((topic.round_robin + 1u) % topic.partitions.size());
+    topic.round_robin =
+        static_cast<std::uint16_t>((topic.round_robin + 1u) % topic.partitions.size());
     return chosen;
 }
 
@@ -149,7 +165,8 @@ std::size_t PartitionTable::quarantined_count() const {
     return count;
 }
 
-Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber, PartitionKey key) {
+Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber,
+                                                                    PartitionKey key) {
     const std::string folder = partition_folder(key);
     Opened opened;
     opened.log = MORTAR_TRY(open_log_(fiber, folder, partition_name(key)));
@@ -166,8 +183,8 @@ Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber
 void PartitionTable::attach(Partition& partition) {
     partition.log_->set_on_flushed([this, &partition] { on_flushed(partition); });
     partition.log_->set_before_checkpoint([this, &partition](Fiber& fiber, Sequence) {
-        return save_windows(fiber, env_.disk, partition_folder(partition.key_), partition.windows_, *partition.log_,
-                            partition.committed_);
+        return save_windows(fiber, env_.disk, partition_folder(partition.key_), partition.windows_,
+                            *partition.log_, partition.committed_);
     });
 }
 
@@ -178,7 +195,8 @@ void PartitionTable::on_flushed(Partition& partition) {
         const PartitionKey key = partition.key_;
         partition.commit_floor_ = partition.commit_seq();
         env_.log.error("partition_log_closed",
-                       {{"partition", partition_name(key)}, {"reason", partition.log_->failure()->to_string()}});
+                       {{"partition", partition_name(key)},
+                        {"reason", partition.log_->failure()->to_string()}});
         if (observer_ != nullptr) observer_->on_log_failed(partition);
         reopening_.spawn("produce.reopen", [this, key](Fiber& fiber) {
             const Result<void> reopened = reopen(fiber, key);
@@ -188,15 +206,16 @@ void PartitionTable::on_flushed(Partition& partition) {
     partition.committed_.notify_all();
 }
 
-// What is on disk is read again: a failed sync is never retried as if nothing had happened (design 3).
+// What is on disk is read again: a failed sync is never retried as if nothing had happened (design
+// 3).
 Result<void> PartitionTable::reopen(Fiber& fiber, PartitionKey key) {
     Duration backoff = REOPEN_BACKOFF_MIN;
     while (true) {
         MORTAR_TRY(env_.scheduler.sleep_until(fiber, deadline_after(env_.clock, backoff)));
         Result<void> reopened = try_reopen(fiber, key);
         if (reopened.ok() || reopened.is(ErrorCode::CANCELLED)) return reopened;
-        env_.log.warn("partition_reopen_failed",
-                      {{"partition", partition_name(key)}, {"reason", reopened.error().to_string()}});
+        env_.log.warn("partition_reopen_failed", {{"partition", partition_name(key)},
+                                                  {"reason", reopened.error().to_string()}});
         backoff = std::min(backoff * 2, REOPEN_BACKOFF_MAX);
     }
 }
@@ -226,8 +245,9 @@ Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
     attach(*partition);
     count_unflushed(*partition);
     MORTAR_SOMETIMES(!partition->is_quarantined(), "partition: log opened again after a failure");
-    env_.log.info("partition_reopened", {{"partition", partition_name(key)},
-                                         {"last_sequence", std::to_string(partition->log_->last_sequence().value)}});
+    env_.log.info("partition_reopened",
+                  {{"partition", partition_name(key)},
+                   {"last_sequence", std::to_string(partition->log_->last_sequence().value)}});
     partition->committed_.notify_all();
     return {};
 }

@@ -1,11 +1,15 @@
-// partition: one partition as this node serves it: its log, its producer windows and commit_seq; and the table of all.
-// Shape:    PartitionTable finds by (topic_id, partition), opens and removes whole topics, and opens a log again, with
-//           backoff, after a failed write or sync closed it.
-// Owns:     the logs. Pointers stay valid until the topic is removed; fetch them again after every suspension.
-// Errors:   open_topic: IO_ERROR, NO_SPACE, UNSUPPORTED_FORMAT. A damaged log is no error: its partition is quarantined.
+// partition: one partition as this node serves it: its log, its producer windows and commit_seq;
+// and the table of all.
+// Shape:    PartitionTable finds by (topic_id, partition), opens and removes whole topics, and
+//           opens a log again, with backoff, after a failed write or sync closed it.
+// Owns:     the logs. Pointers stay valid until the topic is removed; fetch them again after every
+//           suspension.
+// Errors:   open_topic: IO_ERROR, NO_SPACE, UNSUPPORTED_FORMAT. A damaged log is no error: its
+//           partition is quarantined.
 // Suspends: open_topic, remove_topic, close, Partition::read.
 // Durable:  everything up to commit_seq() (on one node: what the log has flushed).
-// Invariant: commit_seq() never goes back, also when the log is opened again: fewer records then mean quarantine.
+// Invariant: commit_seq() never goes back, also when the log is opened again: fewer records then
+//            mean quarantine.
 // Source:   design 3 and 4, contract P1-P4.
 #pragma once
 
@@ -56,13 +60,15 @@ class Partition {
     bool is_quarantined() const { return lost_committed_ || log_->faulty_from().has_value(); }
     // A write or sync failed; the log is about to be opened again.
     bool is_closed() const { return log_->failure().has_value(); }
-    // Notified when commit_seq moved, when the log failed or came back, and when the partition goes away.
+    // Notified when commit_seq moved, when the log failed or came back, and when the partition goes
+    // away.
     Event& committed() { return committed_; }
 
     // Into log and windows. LOG_CLOSED.
     Result<Sequence> append(const Record& record);
     // log().read, safe against the log being opened again meanwhile.
-    Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through, std::uint64_t max_bytes);
+    Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through,
+                             std::uint64_t max_bytes);
     // PUBs that wait for commit_seq, in order of arrival; publish owns their meaning.
     std::deque<PendingPub>& pending() { return pending_; }
 
@@ -75,8 +81,8 @@ class Partition {
     std::deque<PendingPub> pending_;
     Sequence commit_floor_;
     bool lost_committed_ = false;
-    bool reopening_ = false;   // a fiber of the table is at it
-    bool log_ended_ = false;   // the failed log's fibers are gone
+    bool reopening_ = false;                     // a fiber of the table is at it
+    bool log_ended_ = false;                     // the failed log's fibers are gone
     std::uint64_t counted_unflushed_bytes_ = 0;  // what the table's sum holds of this log
     Event committed_;
 };
@@ -94,8 +100,8 @@ class PartitionObserver {
 
 class PartitionTable {
   public:
-    using OpenLog = std::function<Result<std::unique_ptr<PartitionLog>>(Fiber& fiber, const std::string& folder,
-                                                                        const std::string& name)>;
+    using OpenLog = std::function<Result<std::unique_ptr<PartitionLog>>(
+        Fiber& fiber, const std::string& folder, const std::string& name)>;
     PartitionTable(Env& env, LogOptions options);
     // With another way to open a log, for tests.
     PartitionTable(Env& env, OpenLog open_log);
@@ -131,7 +137,8 @@ class PartitionTable {
         ProducerWindows windows;
     };
     Result<Opened> open_log_and_windows(Fiber& fiber, PartitionKey key);
-    Result<TopicPartitions> open_partitions(Fiber& fiber, TopicId topic_id, std::uint16_t partition_count);
+    Result<TopicPartitions> open_partitions(Fiber& fiber, TopicId topic_id,
+                                            std::uint16_t partition_count);
     void attach(Partition& partition);
     void on_flushed(Partition& partition);
     Result<void> reopen(Fiber& fiber, PartitionKey key);

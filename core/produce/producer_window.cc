@@ -21,21 +21,23 @@ WindowVerdict ProducerWindows::check(ProducerId producer_id, ProducerSeq produce
     using Kind = WindowVerdict::Kind;
     if (producer_id == ProducerId(0)) return {Kind::NEXT, {}, {}};
     const auto found = by_id_.find(producer_id);
-    if (found == by_id_.end()) return {producer_seq == ProducerSeq(1) ? Kind::NEXT : Kind::EXPIRED, {}, {}};
+    if (found == by_id_.end())
+        return {producer_seq == ProducerSeq(1) ? Kind::NEXT : Kind::EXPIRED, {}, {}};
     const Producer& producer = *found->second;
     const ProducerSeq expected = producer.last_seq.next();
     if (producer_seq == expected) return {Kind::NEXT, {}, {}};
     if (producer_seq > expected) return {Kind::GAP, {}, expected};
     if (producer_seq < producer.runs.front().first_seq) return {Kind::EXPIRED, {}, {}};
-    const auto behind = std::upper_bound(
-        producer.runs.begin(), producer.runs.end(), producer_seq,
-        [](ProducerSeq wanted, const Run& run) { return wanted < run.first_seq; });
+    const auto behind =
+        std::upper_bound(producer.runs.begin(), producer.runs.end(), producer_seq,
+                         [](ProducerSeq wanted, const Run& run) { return wanted < run.first_seq; });
     const Run& run = *std::prev(behind);
     MORTAR_ASSERT(producer_seq.value - run.first_seq.value < run.count);
     return {Kind::DUPLICATE, run.first_sequence.plus(producer_seq.value - run.first_seq.value), {}};
 }
 
-void ProducerWindows::on_record(ProducerId producer_id, ProducerSeq producer_seq, Sequence sequence) {
+void ProducerWindows::on_record(ProducerId producer_id, ProducerSeq producer_seq,
+                                Sequence sequence) {
     if (producer_id == ProducerId(0)) return;
     const auto found = by_id_.find(producer_id);
     if (found != by_id_.end()) {
@@ -99,12 +101,16 @@ Result<ProducerWindows::Decoded> ProducerWindows::decode(ByteSpan file, std::str
     const ByteSpan magic = reader.bytes(MAGIC.size());
     const std::uint8_t version = reader.u8();
     const std::uint32_t checksum = reader.u32();
-    if (reader.failed() || as_string_view(magic) != MAGIC) return damaged(path, "no producer window file");
+    if (reader.failed() || as_string_view(magic) != MAGIC)
+        return damaged(path, "no producer window file");
     if (version != PRODUCER_WINDOWS_VERSION) {
         return make_error(ErrorCode::UNSUPPORTED_FORMAT,
-                          std::string(path).append(": producer windows of version ").append(std::to_string(version)));
+                          std::string(path)
+                              .append(": producer windows of version ")
+                              .append(std::to_string(version)));
     }
-    if (crc32c(file.subspan(CHECKED_FROM_BYTES)) != checksum) return damaged(path, "wrong checksum");
+    if (crc32c(file.subspan(CHECKED_FROM_BYTES)) != checksum)
+        return damaged(path, "wrong checksum");
 
     Decoded decoded;
     decoded.through = reader.id<Sequence>();
@@ -115,26 +121,31 @@ Result<ProducerWindows::Decoded> ProducerWindows::decode(ByteSpan file, std::str
         producer.producer_id = reader.id<ProducerId>();
         producer.last_seq = reader.id<ProducerSeq>();
         const std::uint32_t run_count = reader.u32();
-        if (reader.failed() || run_count == 0 || run_count > PRODUCER_WINDOW_COUNT) return damaged(path, "bad run count");
+        if (reader.failed() || run_count == 0 || run_count > PRODUCER_WINDOW_COUNT)
+            return damaged(path, "bad run count");
         for (std::uint32_t r = 0; r < run_count; ++r) {
             Run run;
             run.first_seq = reader.id<ProducerSeq>();
             run.first_sequence = reader.id<Sequence>();
             run.count = reader.u32();
-            const bool dense = producer.runs.empty() ||
-                               run.first_seq == producer.runs.back().first_seq.plus(producer.runs.back().count);
-            if (run.count == 0 || run.count > PRODUCER_WINDOW_COUNT || !dense) return damaged(path, "bad run");
+            const bool dense =
+                producer.runs.empty() ||
+                run.first_seq == producer.runs.back().first_seq.plus(producer.runs.back().count);
+            if (run.count == 0 || run.count > PRODUCER_WINDOW_COUNT || !dense)
+                return damaged(path, "bad run");
             producer.remembered_count += run.count;
             producer.runs.push_back(run);
         }
         const Run& last = producer.runs.back();
-        if (producer.remembered_count > PRODUCER_WINDOW_COUNT || producer.producer_id == ProducerId(0) ||
+        if (producer.remembered_count > PRODUCER_WINDOW_COUNT ||
+            producer.producer_id == ProducerId(0) ||
             last.first_seq.plus(last.count - 1) != producer.last_seq) {
             return damaged(path, "bad producer");
         }
         decoded.windows.producers_.push_back(std::move(producer));
         const auto placed = std::prev(decoded.windows.producers_.end());
-        if (!decoded.windows.by_id_.emplace(placed->producer_id, placed).second) return damaged(path, "producer twice");
+        if (!decoded.windows.by_id_.emplace(placed->producer_id, placed).second)
+            return damaged(path, "producer twice");
     }
     if (!reader.finished()) return damaged(path, "wrong length");
     return decoded;

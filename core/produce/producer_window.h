@@ -1,9 +1,13 @@
-// producer_window: which (producer_id, producer_seq) a partition remembers, and the sequence that each of them got.
-// Shape:     per producer its last producer_seq and, for the last 4,096 of them, runs producer_seq -> sequence. Producers
-//            stand in the order of their last append; beyond 1,024 the one that appended longest ago is forgotten.
-// Owns:      its state. A pure function of the log prefix that was fed: on_record for each record, in log order.
+// producer_window: which (producer_id, producer_seq) a partition remembers, and the sequence that
+// each of them got.
+// Shape:     per producer its last producer_seq and, for the last 4,096 of them, runs producer_seq
+//            -> sequence. Producers stand in the order of their last append; beyond 1,024 the one
+//            that appended longest ago is forgotten.
+// Owns:      its state. A pure function of the log prefix that was fed: on_record for each record,
+//            in log order.
 // Errors:    decode: DAMAGED, UNSUPPORTED_FORMAT.
-// Invariant: last producer_seq and runs of a producer end at the same number; runs are dense in producer_seq.
+// Invariant: last producer_seq and runs of a producer end at the same number; runs are dense in
+//            producer_seq.
 // Source:    contract P2, P3, 7 (MMPW).
 #pragma once
 
@@ -26,7 +30,8 @@ struct WindowVerdict {
         NEXT,       // append it
         DUPLICATE,  // it is the record at sequence
         GAP,        // above last + 1: SEQ_GAP
-        EXPIRED,    // below what is remembered, or an unknown producer that does not start at 1: SEQ_EXPIRED
+        // below what is remembered, or an unknown producer that does not start at 1: SEQ_EXPIRED
+        EXPIRED,
     };
     Kind kind = Kind::NEXT;
     Sequence sequence;
@@ -37,13 +42,14 @@ class ProducerWindows {
   public:
     // producer_id 0 (no idempotence) is always NEXT.
     WindowVerdict check(ProducerId producer_id, ProducerSeq producer_seq) const;
-    // The record is in the log at this sequence. Total: what check would have refused starts the producer anew.
+    // The record is in the log at this sequence. Total: what check would have refused starts the
+    // producer anew.
     void on_record(ProducerId producer_id, ProducerSeq producer_seq, Sequence sequence);
     std::size_t producer_count() const { return producers_.size(); }
 
-    // MMPW: magic, u8 version, u32 crc32c of all after it, u64 through_sequence, u32 producer count; per producer in the
-    // order of last appends u64 producer_id, u64 last producer_seq, u32 run count; per run u64 first producer_seq,
-    // u64 first sequence, u32 count.
+    // MMPW: magic, u8 version, u32 crc32c of all after it, u64 through_sequence, u32 producer
+    // count; per producer in the order of last appends u64 producer_id, u64 last producer_seq, u32
+    // run count; per run u64 first producer_seq, u64 first sequence, u32 count.
     ByteVector encode(Sequence through) const;
     struct Decoded;
     // path: for the error text.

@@ -15,18 +15,23 @@ Error outcome_unknown(std::string_view why) {
 
 Error window_error(const WindowVerdict& verdict) {
     if (verdict.kind == WindowVerdict::Kind::GAP) {
-        return make_error(ErrorCode::SEQ_GAP,
-                          "the next producer_seq here is " + std::to_string(verdict.expected.value) +
-                              ": send what is missing first");
+        return make_error(ErrorCode::SEQ_GAP, "the next producer_seq here is " +
+                                                  std::to_string(verdict.expected.value) +
+                                                  ": send what is missing first");
     }
-    return make_error(ErrorCode::SEQ_EXPIRED,
-                      "this producer_seq is no longer remembered: start with a new producer_id at 1");
+    return make_error(
+        ErrorCode::SEQ_EXPIRED,
+        "this producer_seq is no longer remembered: start with a new producer_id at 1");
 }
 
 }  // namespace
 
-Publisher::Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions, LeaderEpoch leader_epoch)
-    : env_(env), partitions_(partitions), leader_epoch_(leader_epoch), admission_(env, metadata, partitions) {
+Publisher::Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions,
+                     LeaderEpoch leader_epoch)
+    : env_(env),
+      partitions_(partitions),
+      leader_epoch_(leader_epoch),
+      admission_(env, metadata, partitions) {
     partitions_.set_observer(this);
 }
 
@@ -48,11 +53,13 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     if (verdict.kind == WindowVerdict::Kind::DUPLICATE) {
         return answer_duplicate(partition, verdict.sequence, std::move(reply));
     }
-    const Result<void> room = admission_.check_room(partition, record_bytes(pub.key.size(), pub.value.size()));
+    const Result<void> room =
+        admission_.check_room(partition, record_bytes(pub.key.size(), pub.value.size()));
     if (!room.ok()) return reply.error(room.error());
     if (verdict.kind != WindowVerdict::Kind::NEXT) return reply.error(window_error(verdict));
 
-    // Still stage 2: into the log's buffer and the window, in one step that nothing can come between.
+    // Still stage 2: into the log's buffer and the window, in one step that nothing can come
+    // between.
     Record record;
     record.producer_id = pub.producer_id;
     record.producer_seq = pub.producer_seq;
@@ -61,26 +68,32 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     record.key = pub.key;
     record.value = pub.value;
     const Result<Sequence> sequence = partition.append(record);
-    if (!sequence.ok()) return reply.error(make_error(ErrorCode::QUORUM_LOST, "the partition's log failed: retry"));
+    if (!sequence.ok())
+        return reply.error(make_error(ErrorCode::QUORUM_LOST, "the partition's log failed: retry"));
     partitions_.count_unflushed(partition);
     if (pub.producer_id == ProducerId(0)) ++stats_.non_idempotent_count;
 
     // Stage 3 is the log writer's; stage 4 begins in on_committed.
-    wait_for_commit(partition, {std::move(reply), *sequence, deadline_after(env_.clock, QUORUM_TIMEOUT), false});
+    wait_for_commit(partition, {std::move(reply), *sequence,
+                                deadline_after(env_.clock, QUORUM_TIMEOUT), false});
 }
 
 void Publisher::answer_duplicate(Partition& partition, Sequence sequence, Reply reply) {
-    if (sequence <= partition.commit_seq()) return answer_ok(partition, sequence, true, std::move(reply));
+    if (sequence <= partition.commit_seq())
+        return answer_ok(partition, sequence, true, std::move(reply));
     // The original may or may not be found when the log is opened again.
     if (partition.is_closed()) return reply.error(outcome_unknown("the partition's log failed"));
     MORTAR_SOMETIMES(true, "publish: retry before the original is committed");
-    wait_for_commit(partition, {std::move(reply), sequence, deadline_after(env_.clock, QUORUM_TIMEOUT), true});
+    wait_for_commit(partition,
+                    {std::move(reply), sequence, deadline_after(env_.clock, QUORUM_TIMEOUT), true});
 }
 
 void Publisher::wait_for_commit(Partition& partition, PendingPub pub) {
     if (partition.pending().empty()) {
         if (waiting_.empty()) first_waits_.notify_all();
-        waiting_.insert(partition.key());  // stays until answer_overdue looks: a busy partition costs no allocation
+        waiting_.insert(
+            partition
+                .key());  // stays until answer_overdue looks: a busy partition costs no allocation
     }
     partition.pending().push_back(std::move(pub));
 }
@@ -95,11 +108,14 @@ void Publisher::on_committed(Partition& partition) {
     }
 }
 
-void Publisher::answer_ok(const Partition& partition, Sequence sequence, bool deduplicated, Reply reply) {
+void Publisher::answer_ok(const Partition& partition, Sequence sequence, bool deduplicated,
+                          Reply reply) {
     MORTAR_ASSERT(sequence <= partition.commit_seq());
     ++(deduplicated ? stats_.deduplicated_count : stats_.committed_count);
-    const std::uint8_t result_flags = deduplicated ? wire::RESULT_FLAG_DEDUPLICATED : std::uint8_t{0};
-    reply.ok(wire::PubResult{sequence, wire::Durability::LOCAL, leader_epoch_, partition.commit_seq(), result_flags});
+    const std::uint8_t result_flags =
+        deduplicated ? wire::RESULT_FLAG_DEDUPLICATED : std::uint8_t{0};
+    reply.ok(wire::PubResult{sequence, wire::Durability::LOCAL, leader_epoch_,
+                             partition.commit_seq(), result_flags});
 }
 
 void Publisher::on_log_failed(Partition& partition) {
@@ -113,7 +129,8 @@ void Publisher::on_removed(Partition& partition) {
 void Publisher::fail_pending(Partition& partition, const Error& error) {
     std::deque<PendingPub> pending = std::exchange(partition.pending(), {});
     waiting_.erase(partition.key());
-    for (PendingPub& pub : pending) pub.reply.error(error);
+    for (PendingPub& pub : pending)
+        pub.reply.error(error);
 }
 
 void Publisher::answer_overdue(Fiber& fiber) {
@@ -124,7 +141,8 @@ void Publisher::answer_overdue(Fiber& fiber) {
                                                     : env_.scheduler.sleep_until(fiber, deadline);
         if (!woken.ok()) return;
         const MonoTime now = env_.clock.now();
-        for (const PartitionKey key : waiting_) answer_overdue_of(*partitions_.find(key), now);
+        for (const PartitionKey key : waiting_)
+            answer_overdue_of(*partitions_.find(key), now);
     }
 }
 

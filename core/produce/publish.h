@@ -1,9 +1,11 @@
 // publish: handles PUB: stages 2 to 4 of its path, top to bottom in handle_pub.
-// Shape:    admit, ask the producer window, append, wait for commit_seq without a fiber: the log's flush answers all that
-//           it covered, in order. One fiber answers what took longer than quorum_timeout, another samples disk space.
+// Shape:    admit, ask the producer window, append, wait for commit_seq without a fiber: the log's
+//           flush answers all that it covered, in order. One fiber answers what took longer than
+//           quorum_timeout, another samples disk space.
 // Owns:     admission, counters. Pending PUBs stand in their Partition.
-// Errors:   answered through Reply: what Admission says; SEQ_GAP, SEQ_EXPIRED; READ_ONLY_DEGRADED when the flush took too
-//           long or the log failed meanwhile (the record may still be committed: the idempotent retry gets its sequence).
+// Errors:   answered through Reply: what Admission says; SEQ_GAP, SEQ_EXPIRED; READ_ONLY_DEGRADED
+//           when the flush took too long or the log failed meanwhile (the record may still be
+//           committed: the idempotent retry gets its sequence).
 // Suspends: nothing but the two fibers.
 // Durable:  a PUB that was answered OK.
 // Source:   contract P, R2; design 4 (degradation).
@@ -32,7 +34,8 @@ struct PublishStats {
 
 class Publisher : public PartitionObserver {
   public:
-    Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions, LeaderEpoch leader_epoch);
+    Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions,
+              LeaderEpoch leader_epoch);
     ~Publisher() override;
 
     // Fibers that end when cancelled.
@@ -59,8 +62,9 @@ class Publisher : public PartitionObserver {
     LeaderEpoch leader_epoch_;
     Admission admission_;
     PublishStats stats_;
-    std::set<PartitionKey> waiting_;  // every partition with pending PUBs, and some that had them of late
-    Event first_waits_;               // waiting_ was empty
+    std::set<PartitionKey>
+        waiting_;        // every partition with pending PUBs, and some that had them of late
+    Event first_waits_;  // waiting_ was empty
 };
 
 }  // namespace mortar

@@ -17,7 +17,8 @@ bool is_token_accepted(const ClientAuth& auth, ByteSpan token) {
 
 Result<void> judge_connect(const ClientAuth& auth, ByteSpan payload) {
     const wire::Connect connect = MORTAR_TRY(wire::decode_connect(payload));
-    if (!is_token_accepted(auth, connect.token)) return make_error(ErrorCode::AUTH_FAILED, "check the token");
+    if (!is_token_accepted(auth, connect.token))
+        return make_error(ErrorCode::AUTH_FAILED, "check the token");
     return {};
 }
 

@@ -1,5 +1,6 @@
 // connect: judges a CONNECT: version, then token. The connection answers, and keeps the deadline.
-// Errors: UNSUPPORTED_VERSION, MALFORMED_PAYLOAD; AUTH_FAILED, which is answered only after AUTH_FAILURE_DELAY.
+// Errors: UNSUPPORTED_VERSION, MALFORMED_PAYLOAD; AUTH_FAILED, which is answered only after
+//         AUTH_FAILURE_DELAY.
 // Source: contract S3, 4 (client.sha256).
 #pragma once
 

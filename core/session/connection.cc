@@ -16,24 +16,29 @@ Connection::Connection(SessionContext& context, std::unique_ptr<Conn> conn)
     : context_(context),
       conn_(std::move(conn)),
       peer_(conn_->peer_address()),
-      replies_(std::make_shared<ReplyQueue>(outbox_,
-                                            [&context](Op op, const Error& error) {
-                                                context.env.log.error("request_failed",
-                                                                      {{"op", std::string(wire::op_name(op))},
-                                                                       {"reason", error.to_string()}});
-                                            })),
+      replies_(std::make_shared<ReplyQueue>(
+          outbox_,
+          [&context](Op op, const Error& error) {
+              context.env.log.error("request_failed", {{"op", std::string(wire::op_name(op))},
+                                                       {"reason", error.to_string()}});
+          })),
       group_(context.env.scheduler),
-      dispatch_(context, session_, replies_, group_),
+      requests_(context.env.scheduler),
+      dispatch_(context, session_, replies_, requests_, group_),
       connect_deadline_(deadline_after(context.env.clock, wire::CONNECT_TIMEOUT)) {}
 
 void Connection::run(Fiber& fiber) {
     reader_ = group_.spawn("session.read", [this](Fiber& reader) { read_requests(reader); });
     write_answers(fiber);
     group_.cancel_and_join(fiber);
+    dispatch_.close();
     context_.delivery.on_session_closed(session_);
     replies_->detach();
-    if (!aborted_) linger(fiber);
+    if (!aborted_) linger(fiber, *conn_, context_.env.clock);
     conn_->close();
+    // A SUB under way commits its member and then finds the session closed; cut short, that member
+    // would stay.
+    if (!requests_.join(fiber).ok()) requests_.cancel_and_join(fiber);
 }
 
 void Connection::stop() {
@@ -96,7 +101,8 @@ void Connection::handle_connect(Fiber& fiber, const wire::FrameView& frame) {
         context_.env.log.warn("auth_failed", {{"peer", peer_}});
         const MonoTime answer_at = deadline_after(context_.env.clock, AUTH_FAILURE_DELAY);
         const Result<void> waited = context_.env.scheduler.sleep_until(fiber, answer_at);
-        if (!waited.ok()) return reply.error(judged.error());  // the node stops; nothing else is read
+        if (!waited.ok())
+            return reply.error(judged.error());  // the node stops; nothing else is read
     }
     if (!judged.ok()) return reply.error(judged.error());
     connected_ = true;
@@ -105,18 +111,22 @@ void Connection::handle_connect(Fiber& fiber, const wire::FrameView& frame) {
 
 void Connection::on_read_failed(const Error& error) {
     switch (error.code) {
-        case ErrorCode::CANCELLED: return;  // stop() or the end of run() did it
-        case ErrorCode::BAD_LENGTH: return refuse(error);
+        case ErrorCode::CANCELLED:
+            return;  // stop() or the end of run() did it
+        case ErrorCode::BAD_LENGTH:
+            return refuse(error);
         case ErrorCode::LIMIT_REACHED:
-            return refuse(make_error(ErrorCode::QUOTA_EXCEEDED,
-                                     "the node holds too many unfinished frames: send smaller ones, retry later"));
+            return refuse(make_error(
+                ErrorCode::QUOTA_EXCEEDED,
+                "the node holds too many unfinished frames: send smaller ones, retry later"));
         case ErrorCode::TIMED_OUT:
             if (!connected_) {
                 return refuse(make_error(ErrorCode::AUTH_TIMEOUT, "send CONNECT within 10 s"));
             }
             context_.env.log.info("client_timed_out", {{"peer", peer_}, {"detail", error.detail}});
             return abort();
-        default: return abort();
+        default:
+            return abort();
     }
 }
 
@@ -130,7 +140,8 @@ void Connection::begin_close() {
     if (closing_) return;
     closing_ = true;
     close_deadline_ = deadline_after(context_.env.clock, CLOSE_TIMEOUT);
-    context_.delivery.on_other_frame(session_);  // waiting PULLs end, so that what is behind them can leave
+    context_.delivery.on_other_frame(
+        session_);  // waiting PULLs end, so that what is behind them can leave
     outbox_.ready().notify_all();
 }
 
@@ -159,7 +170,8 @@ Result<void> Connection::write_parts(Fiber& fiber, const std::vector<Outbox::Par
         std::size_t view_count = 0;
         std::size_t bytes = 0;
         bool ends_frame = false;
-        while (part < parts.size() && view_count < views.size() && bytes < WRITE_BYTES_MAX && !(is_slow && ends_frame)) {
+        while (part < parts.size() && view_count < views.size() && bytes < WRITE_BYTES_MAX &&
+               !(is_slow && ends_frame)) {
             const ByteSpan rest = parts[part].view().subspan(part_offset);
             const ByteSpan view = rest.first(std::min(rest.size(), WRITE_BYTES_MAX - bytes));
             views[view_count++] = view;
@@ -190,19 +202,20 @@ void Connection::tell_slow_consumer(Fiber& fiber) {
     ByteVector frame;
     wire::encode_err(frame, ErrorCode::SLOW_CONSUMER, wire::NO_OP, "consume faster, reconnect");
     const ByteSpan parts[] = {frame};
-    const Result<void> told = conn_->write(fiber, parts, deadline_after(context_.env.clock, SLOW_CONSUMER_GRACE));
+    const Result<void> told =
+        conn_->write(fiber, parts, deadline_after(context_.env.clock, SLOW_CONSUMER_GRACE));
     if (!told.ok()) return;
     group_.cancel_and_join(fiber);  // one reads at a time
-    linger(fiber);
+    linger(fiber, *conn_, context_.env.clock);
 }
 
-void Connection::linger(Fiber& fiber) {
-    conn_->shutdown_write();
-    const MonoTime deadline = deadline_after(context_.env.clock, LINGER_TIMEOUT);
+void linger(Fiber& fiber, Conn& conn, const Clock& clock) {
+    conn.shutdown_write();
+    const MonoTime deadline = deadline_after(clock, LINGER_TIMEOUT);
     std::array<std::byte, 4096> dropped;
     std::size_t dropped_bytes = 0;
     while (dropped_bytes < LINGER_BYTES_MAX) {
-        const Result<std::size_t> count = conn_->read(fiber, dropped, deadline);
+        const Result<std::size_t> count = conn.read(fiber, dropped, deadline);
         if (!count.ok() || *count == 0) return;
         dropped_bytes += *count;
     }

@@ -1,9 +1,12 @@
-// connection: one client connection: reads, dispatches, answers in order, keeps its deadlines, ends in good order.
-// Shape:    run() is the writer and the owner of the end; a reader fiber and the fibers of requests are its children. The
-//           reader stops at a frame boundary while too much is unanswered or unsent.
-// Owns:     the Conn, outbox, replies and session. Its address is the session's identity, so it does not move.
-// Errors:   what the peer did wrong is answered by its code, after all earlier answers, then the connection closes. A lost
-//           connection just ends.
+// connection: one client connection: reads, dispatches, answers in order, keeps its deadlines, ends
+// in good order.
+// Shape:    run() is the writer and the owner of the end; a reader fiber and the fibers of requests
+//           are its children. The reader stops at a frame boundary while too much is unanswered or
+//           unsent.
+// Owns:     the Conn, outbox, replies and session. Its address is the session's identity, so it
+//           does not move.
+// Errors:   what the peer did wrong is answered by its code, after all earlier answers, then the
+//           connection closes. A lost connection just ends.
 // Suspends: run, until the connection is closed and every fiber of it has ended.
 // Source:   contract S1, S3, S4, S5, R1; wire protocol 1 (keepalive, half frame).
 #pragma once
@@ -44,7 +47,6 @@ class Connection {
     bool is_done() const;
     Result<void> write_parts(Fiber& fiber, const std::vector<Outbox::Part>& parts);
     void tell_slow_consumer(Fiber& fiber);
-    void linger(Fiber& fiber);
 
     SessionContext& context_;
     std::unique_ptr<Conn> conn_;
@@ -52,7 +54,8 @@ class Connection {
     Outbox outbox_;
     Session session_{outbox_};
     std::shared_ptr<ReplyQueue> replies_;
-    Group group_;
+    Group group_;     // reader and timers: cancelled at the end
+    Group requests_;  // waited for at the end
     Dispatch dispatch_;
     FiberId reader_;
     MonoTime connect_deadline_;
@@ -61,5 +64,9 @@ class Connection {
     bool aborted_ = false;
     MonoTime close_deadline_ = NEVER;
 };
+
+// Ends our half and drops what the peer still sends, for a while: closing over unread bytes would
+// reset the connection, and a reset takes back what was sent last.
+void linger(Fiber& fiber, Conn& conn, const Clock& clock);
 
 }  // namespace mortar

@@ -1,7 +1,9 @@
 // declare: handles DECLARE: create, look up and delete topics, delete groups.
-// Shape:    one function a flag combination; the check that decides is made again when the mutation's turn comes.
-// Errors:   INVALID_TOPIC, QUOTA_EXCEEDED, TOPIC_EXISTS_MISMATCH, UNKNOWN_TOPIC, GROUP_EXISTS_MISMATCH,
-//           METADATA_QUARANTINED, MALFORMED_PAYLOAD (flags that say nothing together), what propose says.
+// Shape:    one function a flag combination; the check that decides is made again when the
+//           mutation's turn comes.
+// Errors:   INVALID_TOPIC, QUOTA_EXCEEDED, TOPIC_EXISTS_MISMATCH, UNKNOWN_TOPIC,
+//           GROUP_EXISTS_MISMATCH, METADATA_QUARANTINED, MALFORMED_PAYLOAD (flags that say nothing
+//           together), what propose says.
 // Suspends: handle.
 // Durable:  what it answered OK; the topic's partitions are open then.
 // Source:   contract T1-T5, E4.
@@ -39,7 +41,8 @@ class DeclareHandler {
     Result<wire::DeclareResult> look_up(Fiber& fiber, const DeclareRequest& request);
     Result<wire::DeclareResult> delete_topic(Fiber& fiber, const DeclareRequest& request);
     Result<wire::DeclareResult> delete_group(Fiber& fiber, const DeclareRequest& request);
-    Result<wire::DeclareResult> existing(Fiber& fiber, TopicId topic_id, std::uint16_t wanted_count);
+    Result<wire::DeclareResult> existing(Fiber& fiber, TopicId topic_id,
+                                         std::uint16_t wanted_count);
 
     MetadataLog& metadata_;
     PartitionTable& partitions_;

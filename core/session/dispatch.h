@@ -1,8 +1,9 @@
 // dispatch: the one switch from op to handler, for one connection that has connected.
-// Shape:    every request gets its slot in arrival order; what never suspends runs at once, the rest in a fiber of the
-//           connection's group, started in arrival order too.
+// Shape:    every request gets its slot in arrival order; what never suspends runs at once, the
+//           rest in a fiber of the connection, started in arrival order too.
 // Owns:     nothing but the order of starts.
-// Errors:   answered as ERR with the op of the request; a frame that is not one of ours ends the connection by its code.
+// Errors:   answered as ERR with the op of the request; a frame that is not one of ours ends the
+//           connection by its code.
 // Source:   contract S1, R1, R2, C1; wire protocol 2.
 #pragma once
 
@@ -30,12 +31,17 @@ struct SessionContext {
 
 class Dispatch {
   public:
-    Dispatch(SessionContext& context, Session& session, std::shared_ptr<ReplyQueue> replies, Group& group);
+    // requests: for fibers that must end by themselves (a half-made subscription would stay for
+    // ever); timers: for those that may be cancelled when the connection ends.
+    Dispatch(SessionContext& context, Session& session, std::shared_ptr<ReplyQueue> replies,
+             Group& requests, Group& timers);
 
     // Any frame but CONNECT before the connection is authenticated.
     void handle_early(const wire::FrameView& frame);
     // Any frame afterwards.
     void handle(const wire::FrameView& frame);
+    // The session is closed: what has not started by now never does.
+    void close();
 
   private:
     struct StartOrder;
@@ -51,7 +57,8 @@ class Dispatch {
     SessionContext& context_;
     Session& session_;
     std::shared_ptr<ReplyQueue> replies_;
-    Group& group_;
+    Group& requests_;
+    Group& timers_;
     std::shared_ptr<StartOrder> order_;
 };
 

@@ -9,7 +9,8 @@
 namespace mortar {
 
 inline constexpr std::size_t CONNECTION_COUNT_MAX = 10'000;
-inline constexpr std::size_t REFUSING_COUNT_MAX = 64;  // connections over the maximum that are told so at one time
+inline constexpr std::size_t REFUSING_COUNT_MAX =
+    64;  // connections over the maximum that are told so at one time
 inline constexpr Duration ACCEPT_PAUSE = milliseconds(100);  // no descriptor is free
 
 // Past one of these the connection is not read any further, at a frame boundary.
@@ -25,11 +26,13 @@ inline constexpr Duration AUTH_FAILURE_DELAY = milliseconds(100);
 inline constexpr std::size_t WRITE_BYTES_MAX = 256 * 1024;
 inline constexpr std::size_t WRITE_PARTS_MAX = 64;
 inline constexpr Duration SLOW_CONSUMER_TIMEOUT = seconds(30);
-inline constexpr Duration SLOW_CONSUMER_GRACE = seconds(10);  // for telling it so, should it read again
+inline constexpr Duration SLOW_CONSUMER_GRACE =
+    seconds(10);  // for telling it so, should it read again
 
 // From the decision to close to the close: earlier answers and the last ERR leave.
 inline constexpr Duration CLOSE_TIMEOUT = seconds(5);
-// What the peer still sends is read and dropped for so long: a close with unread bytes would take back the last ERR.
+// What the peer still sends is read and dropped for so long: a close with unread bytes would take
+// back the last ERR.
 inline constexpr Duration LINGER_TIMEOUT = seconds(1);
 inline constexpr std::size_t LINGER_BYTES_MAX = 32u << 20;
 

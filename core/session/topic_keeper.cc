@@ -26,7 +26,8 @@ Result<void> TopicKeeper::open_all(Fiber& fiber) {
 
 void TopicKeeper::follow(Delivery& delivery) {
     delivery_ = &delivery;
-    for (const auto& [group_id, group] : metadata_.catalog().groups()) topic_of_group_[group_id] = group.topic_id;
+    for (const auto& [group_id, group] : metadata_.catalog().groups())
+        topic_of_group_[group_id] = group.topic_id;
     metadata_.set_on_applied([this](const Mutation& mutation) { on_applied(mutation); });
 }
 
@@ -43,28 +44,35 @@ void TopicKeeper::on_applied(const Mutation& mutation) {
             }
         }
     } else if (const auto* group_created = std::get_if<GroupCreated>(&mutation.body)) {
-        topic_of_group_[metadata_.catalog().find_group(group_created->name)->group_id] = group_created->topic_id;
+        topic_of_group_[metadata_.catalog().find_group(group_created->name)->group_id] =
+            group_created->topic_id;
     } else if (const auto* group_deleted = std::get_if<GroupDeleted>(&mutation.body)) {
         change.deleted_groups.push_back(group_deleted->group_id);
     }
-    for (const GroupId group_id : change.deleted_groups) topic_of_group_.erase(group_id);
+    for (const GroupId group_id : change.deleted_groups)
+        topic_of_group_.erase(group_id);
     changes_.push_back(std::move(change));
     changed_.notify_all();
 }
 
 void TopicKeeper::run(Fiber& fiber) {
     Duration backoff = TOPIC_RETRY_BACKOFF_MIN;
-    while (true) {
-        while (changes_.empty()) {
-            if (!changed_.wait(fiber).ok()) return;
+    MonoTime retry_at = NEVER;
+    while (!stopping_) {
+        if (changes_.empty() || retry_at != NEVER) {
+            const Result<void> woken = changed_.wait(fiber, retry_at);
+            if (woken.is(ErrorCode::CANCELLED)) return;
+            if (!woken.ok()) retry_at = NEVER;
+            continue;
         }
         const Change change = changes_.front();
         const Result<void> done = carry_out(fiber, change);
         if (done.is(ErrorCode::CANCELLED)) return;
         if (!done.ok()) {
-            env_.log.error("topic_change_failed", {{"mutation_id", std::to_string(change.mutation_id.value)},
-                                                   {"reason", done.error().to_string()}});
-            if (!env_.scheduler.sleep_until(fiber, deadline_after(env_.clock, backoff)).ok()) return;
+            env_.log.error("topic_change_failed",
+                           {{"mutation_id", std::to_string(change.mutation_id.value)},
+                            {"reason", done.error().to_string()}});
+            retry_at = deadline_after(env_.clock, backoff);
             backoff = std::min(backoff * 2, TOPIC_RETRY_BACKOFF_MAX);
             continue;
         }
@@ -75,8 +83,14 @@ void TopicKeeper::run(Fiber& fiber) {
     }
 }
 
+void TopicKeeper::stop() {
+    stopping_ = true;
+    changed_.notify_all();
+}
+
 Result<void> TopicKeeper::wait_done(Fiber& fiber, MutationId through) {
-    while (done_through_ < through) MORTAR_TRY(changed_.wait(fiber));
+    while (done_through_ < through)
+        MORTAR_TRY(changed_.wait(fiber));
     return {};
 }
 
@@ -108,8 +122,8 @@ Result<void> TopicKeeper::remove(Fiber& fiber, const Change& change) {
         Result<void> removed = partitions_.remove_topic(fiber, id);
         if (removed.is(ErrorCode::CANCELLED)) return removed;
         if (!removed.ok()) {
-            env_.log.warn("topic_files_left",
-                          {{"topic_id", std::to_string(id.value)}, {"reason", removed.error().to_string()}});
+            env_.log.warn("topic_files_left", {{"topic_id", std::to_string(id.value)},
+                                               {"reason", removed.error().to_string()}});
         }
     }
     return {};

@@ -1,8 +1,9 @@
-// topic_keeper: makes what stands behind topics follow the catalog: opens partitions of a created topic, removes
-// partitions and groups of a deleted one.
-// Shape:    on_applied queues the effects of a mutation; one fiber works them off in order. Whoever promises a client that
-//           a topic works waits for its mutation.
-// Owns:     its queue. A creation that fails (disk) is tried again with backoff; files that cannot be deleted are logged.
+// topic_keeper: makes what stands behind topics follow the catalog: opens partitions of a created
+// topic, removes partitions and groups of a deleted one.
+// Shape:    on_applied queues the effects of a mutation; one fiber works them off in order. Whoever
+//           promises a client that a topic works waits for its mutation.
+// Owns:     its queue. A creation that fails (disk) is tried again with backoff; files that cannot
+//           be deleted are logged.
 // Errors:   wait_done: CANCELLED.
 // Suspends: open_all, run, wait_done.
 // Source:   contract T4, E3.
@@ -28,11 +29,14 @@ class TopicKeeper {
     TopicKeeper(Env& env, MetadataLog& metadata, PartitionTable& partitions)
         : env_(env), metadata_(metadata), partitions_(partitions) {}
 
-    // At the start: every topic of the catalog. Damage isolates a partition, a failing disk or a newer format ends it.
+    // At the start: every topic of the catalog. Damage isolates a partition, a failing disk or a
+    // newer format ends it.
     Result<void> open_all(Fiber& fiber);
     // From then on. delivery must outlive run.
     void follow(Delivery& delivery);
-    void run(Fiber& fiber);  // until cancelled
+    void run(Fiber& fiber);
+    // run returns once the change under way is carried out.
+    void stop();
 
     // All effects up to this mutation are complete.
     Result<void> wait_done(Fiber& fiber, MutationId through);
@@ -40,8 +44,8 @@ class TopicKeeper {
   private:
     struct Change {
         MutationId mutation_id;
-        TopicId created;                      // 0 = none
-        TopicId deleted;                      // 0 = none
+        TopicId created;  // 0 = none
+        TopicId deleted;  // 0 = none
         std::vector<GroupId> deleted_groups;
     };
     void on_applied(const Mutation& mutation);
@@ -56,6 +60,7 @@ class TopicKeeper {
     std::map<GroupId, TopicId> topic_of_group_;  // the catalog forgets groups before we hear of it
     std::deque<Change> changes_;
     MutationId done_through_;
+    bool stopping_ = false;
     Event changed_;
 };
 

@@ -1,10 +1,13 @@
 // outbox: what waits to be sent on one connection, and the answers in the order of their requests.
-// Shape:    Outbox is a queue of bytes for the connection's writer fiber: owned frames, and borrowed values that an owner
-//           keeps alive (a large MSG value is never copied). ReplyQueue keeps one slot a request; a slot answered out of
-//           turn waits until those before it are answered. Reply is the right to answer one slot, once.
+// Shape:    Outbox is a queue of bytes for the connection's writer fiber: owned frames, and
+//           borrowed values that an owner keeps alive (a large MSG value is never copied).
+//           ReplyQueue keeps one slot a request; a slot answered out of turn waits until those
+//           before it are answered. Reply is the right to answer one slot, once.
 // Owns:     Reply shares the queue: answering after the connection is gone does nothing.
-// Suspends: nothing here; the writer waits on ready(), whoever must not overfill waits on drained().
-// Source:   contract R1 (answers leave in arrival order; pushes may stand between answers, never inside a frame).
+// Suspends: nothing here; the writer waits on ready(), whoever must not overfill waits on
+//           drained().
+// Source:   contract R1 (answers leave in arrival order; pushes may stand between answers, never
+//           inside a frame).
 #pragma once
 
 #include <deque>
@@ -21,7 +24,8 @@ namespace mortar {
 
 class Outbox {
   public:
-    // What is smaller is copied behind the part before it: one more part in a gather write costs more than the copy.
+    // What is smaller is copied behind the part before it: one more part in a gather write costs
+    // more than the copy.
     static constexpr std::size_t COPY_BYTES_MAX = 1024;
     // A part that small frames are gathered in is closed at this size.
     static constexpr std::size_t GATHER_BYTES_MAX = 64 * 1024;
@@ -36,7 +40,8 @@ class Outbox {
     void finish();
     bool is_finished() const { return finished_; }
     bool is_empty() const { return parts_.empty(); }
-    // Queued and not yet written to the socket (parts handed to the writer count until done_writing).
+    // Queued and not yet written to the socket (parts handed to the writer count until
+    // done_writing).
     std::size_t size_bytes() const { return size_bytes_; }
 
     struct Part {
@@ -65,7 +70,8 @@ class Outbox {
 
 class ReplyQueue;
 
-// Move-only. Exactly one of ok and error is called; dropping it unanswered is allowed only when the node stops.
+// Move-only. Exactly one of ok and error is called; dropping it unanswered is allowed only when the
+// node stops.
 class Reply {
   public:
     Reply() = default;
@@ -75,16 +81,18 @@ class Reply {
 
     wire::Op op() const { return op_; }
     bool is_pending() const { return queue_ != nullptr; }
-    // result: the encoded result bytes of the OK. pushes: whole frames that must not overtake this OK; they leave right
-    // behind it (the NOTICEs of a SUB name a member that the client first learns from the OK).
+    // result: the encoded result bytes of the OK. pushes: whole frames that must not overtake this
+    // OK; they leave right behind it (the NOTICEs of a SUB name a member that the client first
+    // learns from the OK).
     void ok(ByteSpan result = {}, ByteSpan pushes = {});
     // The result of the request's own kind.
     void ok(const wire::DeclareResult& result);
     void ok(const wire::PubResult& result);
     void ok(const wire::SubResult& result, ByteSpan pushes = {});
     void ok(const wire::CreditResult& result);
-    // The detail of a registered code is the text for the client: it names the fix (contract S6). Local codes never
-    // leave the node: they are sent as INTERNAL and their detail goes to on_internal_error.
+    // The detail of a registered code is the text for the client: it names the fix (contract S6).
+    // Local codes never leave the node: they are sent as INTERNAL and their detail goes to
+    // on_internal_error.
     void error(const Error& error);
 
   private:
@@ -102,14 +110,15 @@ class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
     explicit ReplyQueue(Outbox& outbox, OnInternalError on_internal_error = {})
         : outbox_(&outbox), on_internal_error_(std::move(on_internal_error)) {}
 
-    // The next slot in arrival order. request_bytes count against the connection's bound until answered.
+    // The next slot in arrival order. request_bytes count against the connection's bound until
+    // answered.
     Reply open(wire::Op op, std::size_t request_bytes);
     std::size_t unanswered_count() const { return slots_.size(); }
     std::size_t unanswered_bytes() const { return unanswered_bytes_; }
     // Notified when a slot was answered and left the queue.
     Event& answered() { return answered_; }
-    // An answer that closes the connection was given: nothing that arrives afterwards is executed. The outbox is
-    // finished once the turn of that answer has come.
+    // An answer that closes the connection was given: nothing that arrives afterwards is executed.
+    // The outbox is finished once the turn of that answer has come.
     bool is_closing() const { return closing_; }
     // The connection is gone: later answers are dropped.
     void detach();
@@ -131,7 +140,8 @@ class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
     std::uint64_t first_slot_ = 0;
     std::size_t unanswered_bytes_ = 0;
     bool closing_ = false;
-    ByteVector scratch_;  // each answer is encoded here, so that one in its turn costs no allocation
+    ByteVector
+        scratch_;  // each answer is encoded here, so that one in its turn costs no allocation
     Event answered_;
 };
 

@@ -1,4 +1,5 @@
-// Over random logs: the windows are a function of the log prefix, however it was fed, and a retry finds its original.
+// Over random logs: the windows are a function of the log prefix, however it was fed, and a retry
+// finds its original.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -29,7 +30,7 @@ History random_history(Rng& rng, std::uint64_t producer_count, std::size_t steps
         std::uint64_t& next = next_seq.try_emplace(producer, 1).first->second;
         std::uint64_t seq = producer == 0 ? 0 : next;
         if (producer != 0 && rng.one_in(4) && next > 1) seq = 1 + rng.below(next - 1);  // a retry
-        if (producer != 0 && rng.one_in(20)) seq = next + 1 + rng.below(3);            // a gap
+        if (producer != 0 && rng.one_in(20)) seq = next + 1 + rng.below(3);             // a gap
         const WindowVerdict verdict = windows.check(ProducerId(producer), ProducerSeq(seq));
         const auto original = history.originals.find({ProducerId(producer), ProducerSeq(seq)});
         if (verdict.kind == Kind::DUPLICATE) {
@@ -38,7 +39,8 @@ History random_history(Rng& rng, std::uint64_t producer_count, std::size_t steps
                 EXPECT_EQ(verdict.sequence, original->second);
             }
         }
-        if (verdict.kind == Kind::EXPIRED && rng.one_in(2)) next = 1;  // a forgotten producer starts anew
+        if (verdict.kind == Kind::EXPIRED && rng.one_in(2))
+            next = 1;  // a forgotten producer starts anew
         if (verdict.kind != Kind::NEXT) continue;
         Record record;
         record.sequence = Sequence(history.records.size() + 1);
@@ -55,7 +57,8 @@ History random_history(Rng& rng, std::uint64_t producer_count, std::size_t steps
 ByteVector fed_whole(const History& history, std::size_t count) {
     ProducerWindows windows;
     for (std::size_t i = 0; i < count; ++i) {
-        windows.on_record(history.records[i].producer_id, history.records[i].producer_seq, history.records[i].sequence);
+        windows.on_record(history.records[i].producer_id, history.records[i].producer_seq,
+                          history.records[i].sequence);
     }
     return windows.encode(Sequence(count));
 }
@@ -79,7 +82,8 @@ TEST(ProducerWindowProperty, file_and_tail_equal_the_whole_log) {
                     EXPECT_TRUE(save_windows(fiber, world.disk, "f", windows, log, flushed).ok());
                 }
                 EXPECT_TRUE(log.append(history.records[i]).ok());
-                windows.on_record(history.records[i].producer_id, history.records[i].producer_seq, Sequence(i + 1));
+                windows.on_record(history.records[i].producer_id, history.records[i].producer_seq,
+                                  Sequence(i + 1));
             }
             log.flush();
             const Result<ProducerWindows> again = open_windows(fiber, world.env, "f", log);

@@ -1,4 +1,5 @@
-// fakes: a world in memory for tests of produce and session: logs that flush when told, files, metadata.
+// fakes: a world in memory for tests of produce and session: logs that flush when told, files,
+// metadata.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,16 +26,21 @@ class MemoryDisk : public Disk {
     class MemoryFile : public File {
       public:
         explicit MemoryFile(ByteVector& bytes) : bytes_(bytes) {}
-        Result<std::size_t> read_at(Fiber&, std::uint64_t file_offset, MutableByteSpan into) override {
+        Result<std::size_t> read_at(Fiber&, std::uint64_t file_offset,
+                                    MutableByteSpan into) override {
             if (file_offset >= bytes_.size()) return std::size_t{0};
-            const std::size_t count = std::min<std::size_t>(into.size(), bytes_.size() - file_offset);
-            std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(file_offset), count, into.begin());
+            const std::size_t count =
+                std::min<std::size_t>(into.size(), bytes_.size() - file_offset);
+            std::copy_n(bytes_.begin() + static_cast<std::ptrdiff_t>(file_offset), count,
+                        into.begin());
             return count;
         }
-        Result<void> write_at(Fiber&, std::uint64_t file_offset, std::span<const ByteSpan> parts) override {
+        Result<void> write_at(Fiber&, std::uint64_t file_offset,
+                              std::span<const ByteSpan> parts) override {
             for (const ByteSpan part : parts) {
                 bytes_.resize(std::max<std::size_t>(bytes_.size(), file_offset + part.size()));
-                std::copy(part.begin(), part.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(file_offset));
+                std::copy(part.begin(), part.end(),
+                          bytes_.begin() + static_cast<std::ptrdiff_t>(file_offset));
                 file_offset += part.size();
             }
             return {};
@@ -54,7 +60,8 @@ class MemoryDisk : public Disk {
         if (!files.contains(path) && (mode == OpenMode::READ || mode == OpenMode::READ_WRITE)) {
             return make_error(ErrorCode::NOT_FOUND, path);
         }
-        if (files.contains(path) && mode == OpenMode::CREATE_NEW) return make_error(ErrorCode::ALREADY_EXISTS, path);
+        if (files.contains(path) && mode == OpenMode::CREATE_NEW)
+            return make_error(ErrorCode::ALREADY_EXISTS, path);
         return std::unique_ptr<File>(std::make_unique<MemoryFile>(files[path]));
     }
     Result<void> rename(Fiber&, const std::string& from, const std::string& to) override {
@@ -66,7 +73,9 @@ class MemoryDisk : public Disk {
         files.erase(path);
         return {};
     }
-    Result<std::vector<DirEntry>> list(Fiber&, const std::string&) override { return std::vector<DirEntry>{}; }
+    Result<std::vector<DirEntry>> list(Fiber&, const std::string&) override {
+        return std::vector<DirEntry>{};
+    }
     Result<void> make_folders(Fiber&, const std::string&) override { return {}; }
     Result<void> sync_folder(Fiber&, const std::string&) override { return {}; }
     Result<DiskSpace> space(Fiber&) override { return free_space; }
@@ -96,7 +105,9 @@ class FakeLog : public PartitionLog {
 
     Result<Sequence> append(const Record& record) override {
         if (failure_.has_value()) return make_error(ErrorCode::LOG_CLOSED);
-        StoredRecord stored{record, {record.key.begin(), record.key.end()}, {record.value.begin(), record.value.end()}};
+        StoredRecord stored{record,
+                            {record.key.begin(), record.key.end()},
+                            {record.value.begin(), record.value.end()}};
         stored.record.sequence = last_sequence().next();
         disk_.records.push_back(std::move(stored));
         unflushed_bytes_ += record_bytes(record.key.size(), record.value.size());
@@ -105,8 +116,12 @@ class FakeLog : public PartitionLog {
     Sequence last_sequence() const override { return Sequence(disk_.records.size()); }
     Sequence flushed_sequence() const override { return Sequence(disk_.flushed_count); }
     std::uint64_t unflushed_bytes() const override { return unflushed_bytes_; }
-    void set_on_flushed(std::function<void()> on_flushed) override { on_flushed_ = std::move(on_flushed); }
-    void set_before_checkpoint(std::function<Result<void>(Fiber&, Sequence)> save) override { before_checkpoint = std::move(save); }
+    void set_on_flushed(std::function<void()> on_flushed) override {
+        on_flushed_ = std::move(on_flushed);
+    }
+    void set_before_checkpoint(std::function<Result<void>(Fiber&, Sequence)> save) override {
+        before_checkpoint = std::move(save);
+    }
     const std::optional<Error>& failure() const override { return failure_; }
     std::optional<Sequence> faulty_from() const override { return faulty; }
     Result<RecordBatch> read(Fiber&, Sequence from, Sequence through, std::uint64_t) override {
@@ -168,9 +183,11 @@ class FakeMetadata : public MetadataLog {
     Result<MutationId> propose(Fiber& fiber, MutationBody body) override {
         return propose(fiber, [&body](const Catalog&) -> Result<MutationBody> { return body; });
     }
-    Result<MutationId> propose(Fiber& fiber, std::function<Result<MutationBody>(const Catalog&)> make) override {
+    Result<MutationId> propose(Fiber& fiber,
+                               std::function<Result<MutationBody>(const Catalog&)> make) override {
         ++propose_count;
-        while (stalled) MORTAR_TRY(unstalled.wait(fiber));
+        while (stalled)
+            MORTAR_TRY(unstalled.wait(fiber));
         const MutationBody body = MORTAR_TRY(make(state));
         MORTAR_TRY(state.validate(body));
         const Mutation mutation{state.last_mutation().next(), LeaderEpoch(1), 0, body};
@@ -180,7 +197,9 @@ class FakeMetadata : public MetadataLog {
     }
     const Catalog& catalog() const override { return state; }
     bool is_quarantined() const override { return quarantined; }
-    void set_on_applied(std::function<void(const Mutation&)> on_applied) override { on_applied_ = std::move(on_applied); }
+    void set_on_applied(std::function<void(const Mutation&)> on_applied) override {
+        on_applied_ = std::move(on_applied);
+    }
     Result<void> close(Fiber&) override { return {}; }
 
     Catalog state;
@@ -196,8 +215,12 @@ class FakeMetadata : public MetadataLog {
 class NullLog : public Log {
   public:
     bool enabled(LogLevel) const override { return true; }
-    void write(LogLevel, std::string_view event, std::initializer_list<LogField>) override { events.emplace_back(event); }
-    bool saw(std::string_view event) const { return std::find(events.begin(), events.end(), event) != events.end(); }
+    void write(LogLevel, std::string_view event, std::initializer_list<LogField>) override {
+        events.emplace_back(event);
+    }
+    bool saw(std::string_view event) const {
+        return std::find(events.begin(), events.end(), event) != events.end();
+    }
     std::vector<std::string> events;
 };
 
@@ -225,28 +248,32 @@ struct Answer {
     wire::DeclareResult declare;
 };
 
+inline Answer decode_answer(std::uint8_t op, ByteSpan payload) {
+    Answer answer;
+    if (wire::Op{op} == wire::Op::ERR) {
+        const Result<wire::Err> err = wire::decode_err(payload);
+        EXPECT_TRUE(err.ok());
+        answer.op = static_cast<wire::Op>(err->request_op);
+        answer.code = static_cast<ErrorCode>(err->code);
+        answer.text = std::string(err->message);
+        return answer;
+    }
+    const Result<wire::Ok> ok = wire::decode_ok(payload);
+    EXPECT_TRUE(ok.ok());
+    answer.op = ok->request_op;
+    if (answer.op == wire::Op::PUB) answer.pub = wire::decode_pub_result(ok->result).value();
+    if (answer.op == wire::Op::DECLARE)
+        answer.declare = wire::decode_declare_result(ok->result).value();
+    return answer;
+}
+
 inline std::vector<Answer> decode_answers(ByteSpan bytes) {
     std::vector<Answer> answers;
     while (!bytes.empty()) {
         const std::size_t length = load_be<std::uint32_t>(bytes.data());
-        const auto op = static_cast<wire::Op>(bytes[4]);
-        const ByteSpan payload = bytes.subspan(wire::FRAME_HEAD_BYTES, length - 1);
+        const auto op = std::to_integer<std::uint8_t>(bytes[wire::LENGTH_BYTES]);
+        answers.push_back(decode_answer(op, bytes.subspan(wire::FRAME_HEAD_BYTES, length - 1)));
         bytes = bytes.subspan(wire::LENGTH_BYTES + length);
-        Answer answer;
-        if (op == wire::Op::ERR) {
-            const Result<wire::Err> err = wire::decode_err(payload);
-            EXPECT_TRUE(err.ok());
-            answer.op = static_cast<wire::Op>(err->request_op);
-            answer.code = static_cast<ErrorCode>(err->code);
-            answer.text = std::string(err->message);
-        } else {
-            const Result<wire::Ok> ok = wire::decode_ok(payload);
-            EXPECT_TRUE(ok.ok());
-            answer.op = ok->request_op;
-            if (answer.op == wire::Op::PUB) answer.pub = wire::decode_pub_result(ok->result).value();
-            if (answer.op == wire::Op::DECLARE) answer.declare = wire::decode_declare_result(ok->result).value();
-        }
-        answers.push_back(std::move(answer));
     }
     return answers;
 }

@@ -33,7 +33,8 @@ TEST(ProducerWindow, answers_duplicate_with_original_sequence) {
     std::uint64_t sequence = 0;
     for (std::uint64_t seq = 1; seq <= 100; ++seq) {
         windows.on_record(P, ProducerSeq(seq), Sequence(++sequence));
-        if (seq % 3 == 0) windows.on_record(ProducerId(8), ProducerSeq(seq / 3), Sequence(++sequence));
+        if (seq % 3 == 0)
+            windows.on_record(ProducerId(8), ProducerSeq(seq / 3), Sequence(++sequence));
     }
     for (std::uint64_t seq = 1; seq <= 100; ++seq) {
         const WindowVerdict verdict = windows.check(P, ProducerSeq(seq));
@@ -46,7 +47,8 @@ TEST(ProducerWindow, answers_duplicate_with_original_sequence) {
 TEST(Contract, P2_remembers_the_last_4096_and_no_more) {
     ProducerWindows windows;
     for (std::uint64_t seq = 1; seq <= PRODUCER_WINDOW_COUNT + 10; ++seq) {
-        windows.on_record(P, ProducerSeq(seq), Sequence(seq * 2));  // never two in a row: the most runs
+        windows.on_record(P, ProducerSeq(seq),
+                          Sequence(seq * 2));  // never two in a row: the most runs
     }
     EXPECT_EQ(windows.check(P, ProducerSeq(10)).kind, Kind::EXPIRED);
     EXPECT_EQ(windows.check(P, ProducerSeq(11)).sequence, Sequence(22));
@@ -65,7 +67,8 @@ TEST(Contract, P3_forgets_the_producer_that_appended_longest_ago) {
     EXPECT_EQ(windows.producer_count(), PRODUCER_COUNT_MAX);
     EXPECT_EQ(windows.check(ProducerId(1), ProducerSeq(2)).kind, Kind::DUPLICATE);
     EXPECT_EQ(windows.check(ProducerId(2), ProducerSeq(2)).kind, Kind::EXPIRED);
-    EXPECT_EQ(windows.check(ProducerId(2), ProducerSeq(1)).kind, Kind::NEXT);  // forgotten: it may start anew
+    EXPECT_EQ(windows.check(ProducerId(2), ProducerSeq(1)).kind,
+              Kind::NEXT);  // forgotten: it may start anew
     EXPECT_EQ(windows.check(ProducerId(3), ProducerSeq(1)).kind, Kind::DUPLICATE);
 }
 
@@ -84,9 +87,14 @@ TEST(ProducerWindow, file_holds_the_bytes_that_the_contract_names) {
     const std::string head = to_hex(ByteSpan(file).first(5));
     EXPECT_EQ(head, "4d4d505701");
     EXPECT_EQ(to_hex(ByteSpan(file).subspan(9)),
-              "0000000000000006" "00000001"
-              "0000000000000007" "0000000000000002" "00000001"
-              "0000000000000001" "0000000000000005" "00000002");
+              "0000000000000006"
+              "00000001"
+              "0000000000000007"
+              "0000000000000002"
+              "00000001"
+              "0000000000000001"
+              "0000000000000005"
+              "00000002");
     EXPECT_EQ(load_be<std::uint32_t>(file.data() + 5), crc32c(ByteSpan(file).subspan(9)));
 }
 
@@ -98,7 +106,8 @@ TEST(ProducerWindow, refuses_every_cut_and_every_flipped_byte) {
     const ByteVector file = windows.encode(Sequence(6));
     ASSERT_TRUE(ProducerWindows::decode(file, "p").ok());
     for (std::size_t size = 0; size < file.size(); ++size) {
-        EXPECT_TRUE(ProducerWindows::decode(ByteSpan(file).first(size), "p").is(ErrorCode::DAMAGED)) << size;
+        EXPECT_TRUE(ProducerWindows::decode(ByteSpan(file).first(size), "p").is(ErrorCode::DAMAGED))
+            << size;
     }
     for (std::size_t at = 0; at < file.size(); ++at) {
         ByteVector bad = file;

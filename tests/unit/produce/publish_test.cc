@@ -20,7 +20,8 @@ struct PublishWorld : FakeWorld {
     PublishWorld() {
         metadata.state.apply({MutationId(1), LeaderEpoch(1), 0, TopicCreated{"orders", 2}});
         in_fiber([this](Fiber& fiber) {
-            for (const auto& [id, topic] : metadata.state.topics()) EXPECT_TRUE(table.open_topic(fiber, topic).ok());
+            for (const auto& [id, topic] : metadata.state.topics())
+                EXPECT_TRUE(table.open_topic(fiber, topic).ok());
         });
         publisher.start(background);
         reconnect();
@@ -32,8 +33,8 @@ struct PublishWorld : FakeWorld {
         outbox = std::make_unique<Outbox>();
         queue = std::make_shared<ReplyQueue>(*outbox);
     }
-    void pub(std::uint64_t producer, std::uint64_t seq, std::string_view value = "v", PartitionIndex partition = {},
-             std::string_view key = {}) {
+    void pub(std::uint64_t producer, std::uint64_t seq, std::string_view value = "v",
+             PartitionIndex partition = {}, std::string_view key = {}) {
         wire::Pub request;
         request.topic_id = ORDERS;
         request.partition = partition;
@@ -63,7 +64,9 @@ struct PublishWorld : FakeWorld {
     testing::FakeLog& fake_log(std::string folder = "topics/1/0") { return *logs.logs.at(folder); }
 
     Group background{scheduler};
-    PartitionTable table{env, [this](Fiber&, const std::string& folder, const std::string&) { return logs.open(folder); }};
+    PartitionTable table{env, [this](Fiber&, const std::string& folder, const std::string&) {
+                             return logs.open(folder);
+                         }};
     Publisher publisher{env, metadata, table, LeaderEpoch(9)};
     std::unique_ptr<Outbox> outbox;
     std::shared_ptr<ReplyQueue> queue;
@@ -91,7 +94,8 @@ TEST(Publish, answers_ok_only_after_the_flush) {
 
 TEST(Contract, P4_commit_seq_is_at_least_sequence) {
     PublishWorld world;
-    for (std::uint64_t seq = 1; seq <= 3; ++seq) world.pub(5, seq);
+    for (std::uint64_t seq = 1; seq <= 3; ++seq)
+        world.pub(5, seq);
     world.fake_log().flush(2);
     std::vector<Answer> answers = world.answers();
     ASSERT_EQ(answers.size(), 2u);
@@ -133,17 +137,20 @@ TEST(Contract, P1_broker_routes_by_key_or_round_robin) {
     PublishWorld world;
     const std::string_view key = "customer-17";
     const auto expected = static_cast<std::uint16_t>(fnv1a32(as_byte_span(key)) % 2);
-    for (int i = 0; i < 3; ++i) world.pub(0, 0, "v", ANY_PARTITION, key);
+    for (int i = 0; i < 3; ++i)
+        world.pub(0, 0, "v", ANY_PARTITION, key);
     const auto& of_key = world.logs.disks["topics/1/" + std::to_string(expected)].records;
     EXPECT_EQ(of_key.size(), 3u);
     const std::size_t before[] = {world.logs.disks["topics/1/0"].records.size(),
                                   world.logs.disks["topics/1/1"].records.size()};
-    for (int i = 0; i < 4; ++i) world.pub(0, 0, "v", ANY_PARTITION);
+    for (int i = 0; i < 4; ++i)
+        world.pub(0, 0, "v", ANY_PARTITION);
     EXPECT_EQ(world.logs.disks["topics/1/0"].records.size(), before[0] + 2);
     EXPECT_EQ(world.logs.disks["topics/1/1"].records.size(), before[1] + 2);
     EXPECT_EQ(world.publisher.stats().non_idempotent_count, 7u);
     world.pub(5, 1, "v", ANY_PARTITION);
-    for (auto& [folder, log] : world.logs.logs) log->flush();
+    for (auto& [folder, log] : world.logs.logs)
+        log->flush();
     EXPECT_EQ(world.answers().back().code, ErrorCode::UNKNOWN_PARTITION);
 }
 
@@ -222,7 +229,8 @@ TEST(Publish, comes_back_by_itself_after_the_log_failed) {
     world.pub(5, 2);
     EXPECT_EQ(world.only_answer().pub.sequence, Sequence(1));
     world.fake_log().fail();
-    EXPECT_EQ(world.only_answer().code, ErrorCode::READ_ONLY_DEGRADED);  // was pending: outcome unknown
+    EXPECT_EQ(world.only_answer().code,
+              ErrorCode::READ_ONLY_DEGRADED);  // was pending: outcome unknown
     world.pub(5, 3);
     EXPECT_EQ(world.only_answer().code, ErrorCode::QUORUM_LOST);  // not executed
     world.pub(5, 1);
@@ -252,7 +260,8 @@ TEST(Publish, quarantines_a_partition_whose_log_came_back_without_committed_reco
     world.answers();
     world.pub(5, 2);
     EXPECT_EQ(world.only_answer().code, ErrorCode::DIVERGENT_COMMITTED);
-    EXPECT_EQ(world.table.find({ORDERS, PartitionIndex(0)})->commit_seq(), Sequence(1));  // never back
+    EXPECT_EQ(world.table.find({ORDERS, PartitionIndex(0)})->commit_seq(),
+              Sequence(1));  // never back
     EXPECT_EQ(world.table.quarantined_count(), 1u);
 }
 
@@ -279,7 +288,8 @@ TEST(Contract, R1_4001_only_when_the_budget_of_unflushed_bytes_is_full) {
     wire::Pub request;
     request.topic_id = ORDERS;
     request.value = ByteSpan(as_byte_span(value)).first(wire::MAX_VALUE_LEN);
-    for (int i = 0; i < 4; ++i) world.pub(request);
+    for (int i = 0; i < 4; ++i)
+        world.pub(request);
     EXPECT_TRUE(world.answers().empty());
     world.pub(request);
     world.fake_log().flush();
@@ -322,7 +332,8 @@ TEST(Admission, space_is_low_below_the_larger_of_5_percent_and_256_mib) {
 TEST(Contract, T4_pending_pubs_of_a_deleted_topic_get_0008) {
     PublishWorld world;
     world.pub(5, 1);
-    world.in_fiber([&world](Fiber& fiber) { EXPECT_TRUE(world.table.remove_topic(fiber, ORDERS).ok()); });
+    world.in_fiber(
+        [&world](Fiber& fiber) { EXPECT_TRUE(world.table.remove_topic(fiber, ORDERS).ok()); });
     EXPECT_EQ(world.only_answer().code, ErrorCode::UNKNOWN_TOPIC);
     EXPECT_EQ(world.table.find({ORDERS, PartitionIndex(0)}), nullptr);
     EXPECT_EQ(world.table.unflushed_bytes(), 0u);
@@ -335,7 +346,8 @@ TEST(PartitionTable, opens_all_partitions_of_a_topic_or_none) {
     world.metadata.state.apply({MutationId(2), LeaderEpoch(1), 0, TopicCreated{"other", 2}});
     world.logs.open_error = make_error(ErrorCode::IO_ERROR, "no");
     world.in_fiber([&world](Fiber& fiber) {
-        EXPECT_TRUE(world.table.open_topic(fiber, *world.metadata.state.find_topic("other")).is(ErrorCode::IO_ERROR));
+        EXPECT_TRUE(world.table.open_topic(fiber, *world.metadata.state.find_topic("other"))
+                        .is(ErrorCode::IO_ERROR));
     });
     EXPECT_EQ(world.table.partition_count(TopicId(3)), 0);
     wire::Pub request;

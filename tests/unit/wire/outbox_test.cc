@@ -14,7 +14,8 @@ using wire::Op;
 // Everything taken from the outbox as one string of bytes.
 std::string drain(Outbox& outbox) {
     std::string bytes;
-    for (const Outbox::Part& part : outbox.take()) bytes.append(as_string_view(part.view()));
+    for (const Outbox::Part& part : outbox.take())
+        bytes.append(as_string_view(part.view()));
     outbox.done_writing(bytes.size());
     return bytes;
 }
@@ -107,14 +108,16 @@ TEST(Contract, R1_answers_leave_in_arrival_order) {
     first.ok();
     EXPECT_EQ(queue->unanswered_count(), 0u);
     EXPECT_EQ(queue->unanswered_bytes(), 0u);
-    EXPECT_EQ(drain(outbox), "PUSH" + ok_frame(Op::PUB) + ok_frame(Op::PING) +
-                                 err_frame(ErrorCode::UNKNOWN_DELIVERY, Op::ACK, "already settled"));
+    EXPECT_EQ(drain(outbox),
+              "PUSH" + ok_frame(Op::PUB) + ok_frame(Op::PING) +
+                  err_frame(ErrorCode::UNKNOWN_DELIVERY, Op::ACK, "already settled"));
 }
 
 TEST(ReplyQueue, sends_results_of_their_own_kind) {
     Outbox outbox;
     auto queue = std::make_shared<ReplyQueue>(outbox);
-    const wire::PubResult result{Sequence(7), wire::Durability::LOCAL, LeaderEpoch(3), Sequence(9), 1};
+    const wire::PubResult result{Sequence(7), wire::Durability::LOCAL, LeaderEpoch(3), Sequence(9),
+                                 1};
     queue->open(Op::PUB, 1).ok(result);
     ByteVector frame;
     wire::encode_ok(frame, result);
@@ -136,8 +139,9 @@ TEST(ReplyQueue, sends_pushes_right_behind_the_answer_that_they_belong_to) {
 TEST(ReplyQueue, sends_a_local_code_as_internal_and_keeps_its_detail_at_home) {
     Outbox outbox;
     std::string seen;
-    auto queue = std::make_shared<ReplyQueue>(
-        outbox, [&seen](wire::Op op, const Error& error) { seen = std::string(op_name(op)) + " " + error.detail; });
+    auto queue = std::make_shared<ReplyQueue>(outbox, [&seen](wire::Op op, const Error& error) {
+        seen = std::string(op_name(op)) + " " + error.detail;
+    });
     queue->open(Op::SUB, 1).error(make_error(ErrorCode::IO_ERROR, "secret/path"));
     EXPECT_EQ(drain(outbox), err_frame(ErrorCode::INTERNAL, Op::SUB, "report it"));
     EXPECT_EQ(seen, "SUB secret/path");

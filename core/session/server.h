@@ -1,0 +1,46 @@
+// server: accepts client connections and owns them until they have ended.
+// Shape:    serve() is the accept loop; each connection runs in a fiber of its own.
+// Owns:     the listener and the connections.
+// Errors:   a connection over the maximum is told QUOTA_EXCEEDED and closed; a failing accept
+//           pauses the loop.
+// Suspends: serve, until stop_accepting; drain, until every connection has ended.
+// Source:   contract S5, R1.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "core/fiber/group.h"
+#include "core/session/connection.h"
+#include "core/session/limits.h"
+
+namespace mortar {
+
+class SessionServer {
+  public:
+    SessionServer(SessionContext context, std::unique_ptr<Listener> listener,
+                  std::size_t connection_count_max = CONNECTION_COUNT_MAX);
+    ~SessionServer();
+
+    void serve(Fiber& fiber);
+    void stop_accepting() { listener_->close(); }
+    // Reads nothing more, answers what was read, closes.
+    void drain(Fiber& fiber);
+    std::size_t connection_count() const { return connections_.size(); }
+    std::uint16_t port() const { return listener_->port(); }
+
+  private:
+    void start(std::unique_ptr<Conn> conn);
+    void refuse(std::unique_ptr<Conn> conn);
+
+    SessionContext context_;
+    std::unique_ptr<Listener> listener_;
+    std::size_t connection_count_max_;
+    std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;  // in order of arrival
+    std::uint64_t next_connection_ = 0;
+    Group running_;
+    Group refusing_;
+};
+
+}  // namespace mortar

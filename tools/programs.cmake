@@ -7,3 +7,6 @@ endfunction()
 mortar_program(errors_doc tools/errors_doc.cc)
 mortar_program(mortarmq-hash-token tools/hash_token.cc)
 target_link_libraries(mortarmq-hash-token PRIVATE PkgConfig::SODIUM)
+
+mortar_program(mortarmqd tools/mortarmqd.cc)
+target_link_libraries(mortarmqd PRIVATE mortar_io_real CLI11::CLI11)

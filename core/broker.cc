@@ -1,0 +1,319 @@
+#include "core/broker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/admin/data_folder.h"
+#include "core/admin/http.h"
+#include "core/deliver/delivery.h"
+#include "core/fiber/group.h"
+#include "core/meta/metadata_log.h"
+#include "core/produce/publish.h"
+#include "core/replica/promise.h"
+#include "core/session/server.h"
+#include "core/session/topic_keeper.h"
+
+namespace mortar {
+namespace {
+
+constexpr const char* METADATA_FOLDER = "metadata";
+
+std::string bound_address(const std::string& asked, std::uint16_t port) {
+    return asked.substr(0, asked.rfind(':') + 1) + std::to_string(port);
+}
+
+Result<void> first_error(Result<void> earlier, Result<void> later) {
+    return earlier.ok() ? std::move(later) : std::move(earlier);
+}
+
+}  // namespace
+
+// In the order in which they are built; each uses only those before it.
+struct BrokerParts {
+    explicit BrokerParts(Scheduler& scheduler)
+        : accepting(scheduler), keeping(scheduler), background(scheduler) {}
+
+    std::unique_ptr<Listener> client_listener;
+    std::unique_ptr<AdminServer> admin;
+    std::unique_ptr<DataFolder> folder;
+    ClientAuth auth;
+    LeaderEpoch leader_epoch;
+    std::unique_ptr<MetadataLog> metadata;
+    std::unique_ptr<PartitionTable> partitions;
+    std::unique_ptr<TopicKeeper> keeper;
+    std::unique_ptr<Delivery> delivery;
+    std::unique_ptr<Publisher> publisher;
+    std::unique_ptr<DeclareHandler> declare;
+    wire::FrameBudget frame_budget;
+    std::unique_ptr<SessionServer> server;
+    Group accepting;
+    Group keeping;
+    Group background;
+};
+
+Broker::Broker(Env env, BrokerOptions options)
+    : env_(env),
+      options_(std::move(options)),
+      started_at_(env.clock.now()),
+      parts_(std::make_unique<BrokerParts>(env.scheduler)) {}
+
+Broker::~Broker() = default;
+
+Result<void> Broker::run(Fiber& fiber) {
+    Result<void> served = start(fiber);
+    while (served.ok() && !stopping_)
+        served = stop_asked_.wait(fiber);
+    ready_ = false;
+    Result<void> ended = shut_down(fiber);
+    return first_error(std::move(served), std::move(ended));
+}
+
+void Broker::stop() {
+    stopping_ = true;
+    stop_asked_.notify_all();
+}
+
+Result<void> Broker::start(Fiber& fiber) {
+    // A port that is taken, a missing token file: found out before anything on disk changes.
+    MORTAR_TRY(listen());
+    const ClientTokens tokens = MORTAR_TRY(load_client_tokens(fiber, env_.disk, options_.config));
+    parts_->auth.token_digests = tokens.digests;
+    MORTAR_TRY(env_.disk.make_folders(fiber, ""));
+    parts_->folder = MORTAR_TRY(DataFolder::open(fiber, env_, options_.config, options_.is_dev));
+    MORTAR_TRY(recover(fiber));
+    serve();
+    return {};
+}
+
+Result<void> Broker::listen() {
+    const Config& config = options_.config;
+    parts_->client_listener = MORTAR_TRY(env_.net.listen(config.listen_client));
+    parts_->admin = MORTAR_TRY(AdminServer::start(env_, *this, config.listen_admin));
+    client_address_ = bound_address(config.listen_client, parts_->client_listener->port());
+    admin_address_ = bound_address(config.listen_admin, parts_->admin->port());
+    const ListenAddress admin = MORTAR_TRY(parse_address(config.listen_admin));
+    if (!is_loopback_host(admin.host)) {
+        env_.log.warn("admin_is_open",
+                      {{"addr", admin_address_}, {"advice", "it has no authentication"}});
+    }
+    return {};
+}
+
+Result<void> Broker::recover(Fiber& fiber) {
+    const Config& config = options_.config;
+    const std::optional<Promise> last = MORTAR_TRY(load_promise(fiber, env_.disk));
+    Promise promise{config.node_id, parts_->folder->identity().cluster_id, LeaderEpoch(1)};
+    if (last.has_value()) promise.leader_epoch = last->leader_epoch.next();
+    if (promise.leader_epoch.value > LEADER_EPOCH_MAX) {
+        return make_error(ErrorCode::LIMIT_REACHED, "replica/state: all leader epochs are used up");
+    }
+    parts_->leader_epoch = promise.leader_epoch;
+
+    parts_->metadata = MORTAR_TRY(MetadataLog::open(
+        fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records, promise.leader_epoch));
+    if (parts_->metadata->is_quarantined())
+        env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
+    LogOptions log_options;
+    log_options.segment_max_bytes = config.segment_max_bytes;
+    parts_->partitions = std::make_unique<PartitionTable>(env_, log_options);
+    parts_->keeper = std::make_unique<TopicKeeper>(env_, *parts_->metadata, *parts_->partitions);
+    MORTAR_TRY(parts_->keeper->open_all(fiber));
+
+    // All data was read, so this start counts; nothing below may happen under an epoch that could
+    // come again.
+    MORTAR_TRY(save_promise(fiber, env_.disk, promise));
+    DeliveryOptions delivery;
+    delivery.delivery_max_attempts = config.delivery_max_attempts;
+    delivery.delivery_lease = milliseconds(config.delivery_lease_ms);
+    delivery.poll_max_wait = milliseconds(config.poll_max_wait_ms);
+    delivery.credit_initial_count = config.credit_initial_count;
+    delivery.leader_epoch = promise.leader_epoch;
+    parts_->delivery =
+        MORTAR_TRY(Delivery::open(fiber, env_, *parts_->metadata, *parts_->partitions, delivery));
+    parts_->keeper->follow(*parts_->delivery);
+    return {};
+}
+
+void Broker::serve() {
+    BrokerParts& parts = *parts_;
+    parts.publisher =
+        std::make_unique<Publisher>(env_, *parts.metadata, *parts.partitions, parts.leader_epoch);
+    parts.publisher->start(parts.background);
+    parts.keeping.spawn("broker.topics",
+                        [&keeper = *parts.keeper](Fiber& fiber) { keeper.run(fiber); });
+    parts.declare = std::make_unique<DeclareHandler>(
+        *parts.metadata, *parts.partitions, *parts.keeper, options_.config.partition_default_count);
+    parts.server = std::make_unique<SessionServer>(
+        SessionContext{env_, *parts.publisher, *parts.delivery, *parts.declare, parts.auth,
+                       parts.frame_budget},
+        std::move(parts.client_listener));
+    parts.accepting.spawn("broker.accept",
+                          [&server = *parts.server](Fiber& fiber) { server.serve(fiber); });
+    ready_ = true;
+    env_.log.info("ready", {{"client", client_address_},
+                            {"admin", admin_address_},
+                            {"leader_epoch", std::to_string(parts.leader_epoch.value)}});
+}
+
+// From the outside in: what still runs may use everything that is not closed yet.
+Result<void> Broker::shut_down(Fiber& fiber) {
+    BrokerParts& parts = *parts_;
+    Result<void> result;
+    if (parts.server != nullptr) {
+        parts.server->stop_accepting();
+        parts.accepting.cancel_and_join(fiber);
+        parts.server->drain(fiber);
+    }
+    if (parts.keeper != nullptr) parts.keeper->stop();
+    const Result<void> kept = parts.keeping.join(fiber);
+    if (!kept.ok()) parts.keeping.cancel_and_join(fiber);
+    if (parts.delivery != nullptr)
+        result = first_error(std::move(result), parts.delivery->close(fiber));
+    parts.background.cancel_and_join(fiber);
+    if (parts.partitions != nullptr)
+        result = first_error(std::move(result), parts.partitions->close(fiber));
+    if (parts.metadata != nullptr)
+        result = first_error(std::move(result), parts.metadata->close(fiber));
+    if (parts.admin != nullptr) parts.admin->stop(fiber);
+    if (parts.client_listener != nullptr) parts.client_listener->close();
+    parts.folder.reset();
+    if (parts.server != nullptr) env_.log.info("stopped");
+    return result;
+}
+
+NodeStatus Broker::node_status() const {
+    const BrokerParts& parts = *parts_;
+    NodeStatus status;
+    status.node_id = options_.config.node_id;
+    status.leader_id = status.node_id;
+    status.uptime_ms = static_cast<std::uint64_t>((env_.clock.now() - started_at_).to_ms());
+    status.version = MORTAR_VERSION;
+    status.leader_epoch = parts.leader_epoch;
+    status.connection_count = parts.server != nullptr ? parts.server->connection_count() : 0;
+    if (parts.metadata != nullptr) {
+        for (const auto& [topic_id, topic] : parts.metadata->catalog().topics()) {
+            status.recovering_count += topic.partition_count;
+        }
+    }
+    if (parts.partitions != nullptr) status.recovered_count = parts.partitions->opened_count();
+    const bool quarantined = parts.metadata != nullptr && parts.metadata->is_quarantined();
+    if (!ready_) {
+        status.health = HealthStatus::RECOVERING;
+    } else if (quarantined) {
+        status.health = HealthStatus::QUARANTINED;
+    } else if (parts.partitions->quarantined_count() > 0 ||
+               parts.publisher->admission().is_disk_full()) {
+        status.health = HealthStatus::SOFT;
+    }
+    return status;
+}
+
+namespace {
+
+// ack_floor of the slowest group of the topic, a partition each; 0 without groups.
+std::vector<Sequence> slowest_floors(const BrokerParts& parts, const Topic& topic) {
+    std::vector<Sequence> floors(topic.partition_count);
+    bool is_first = true;
+    for (const auto& [group_id, group] : parts.metadata->catalog().groups()) {
+        if (group.topic_id != topic.topic_id) continue;
+        for (const Delivery::PartitionState& state : parts.delivery->group_state(group_id)) {
+            Sequence& floor = floors.at(state.partition.value);
+            floor = is_first ? state.ack_floor : std::min(floor, state.ack_floor);
+        }
+        is_first = false;
+    }
+    return floors;
+}
+
+TopicStatus topic_summary(const BrokerParts& parts, const Topic& topic) {
+    TopicStatus status;
+    status.topic_id = topic.topic_id;
+    status.name = topic.name;
+    status.partition_count = topic.partition_count;
+    status.created_epoch = topic.created_epoch;
+    for (std::uint16_t i = 0; i < topic.partition_count; ++i) {
+        const Partition* partition = parts.partitions->find({topic.topic_id, PartitionIndex(i)});
+        if (partition != nullptr && partition->is_quarantined()) status.is_quarantined = true;
+    }
+    return status;
+}
+
+GroupStatus group_summary(const BrokerParts& parts, const ConsumerGroup& group) {
+    GroupStatus status;
+    status.group_id = group.group_id;
+    status.name = group.name;
+    status.state = group.members.empty() ? GroupState::EMPTY : GroupState::STABLE;
+    status.membership_epoch = group.membership_epoch;
+    status.assignment_epoch = group.assignment_epoch;
+    if (const Topic* topic = parts.metadata->catalog().find_topic(group.topic_id))
+        status.topic_name = topic->name;
+    for (const auto& [member_id, member] : group.members)
+        status.members.push_back(member_id);
+    for (const Delivery::PartitionState& state : parts.delivery->group_state(group.group_id)) {
+        GroupPartitionStatus partition;
+        partition.partition = state.partition;
+        partition.ack_floor = state.ack_floor;
+        partition.lag = state.last_seq.value - std::min(state.last_seq, state.ack_floor).value;
+        partition.in_flight = state.in_flight;
+        const Ownership& ownership = group.ownership.at(state.partition.value);
+        partition.owner = ownership.owner;
+        partition.ownership_epoch = ownership.ownership_epoch;
+        status.lag = std::max(status.lag, partition.lag);
+        status.partitions.push_back(partition);
+    }
+    return status;
+}
+
+}  // namespace
+
+std::optional<TopicStatus> Broker::topic(const std::string& name) const {
+    if (!ready_) return std::nullopt;
+    const Topic* topic = parts_->metadata->catalog().find_topic(name);
+    if (topic == nullptr) return std::nullopt;
+    TopicStatus status = topic_summary(*parts_, *topic);
+    const std::vector<Sequence> floors = slowest_floors(*parts_, *topic);
+    for (std::uint16_t i = 0; i < topic->partition_count; ++i) {
+        const Partition* partition = parts_->partitions->find({topic->topic_id, PartitionIndex(i)});
+        if (partition == nullptr) continue;  // being opened
+        PartitionStatus part;
+        part.partition = PartitionIndex(i);
+        part.last_seq = partition->log().last_sequence();
+        part.commit_seq = partition->commit_seq();
+        part.depth = part.last_seq.value - std::min(part.last_seq, floors[i]).value;
+        part.is_quarantined = partition->is_quarantined();
+        status.partitions.push_back(part);
+    }
+    return status;
+}
+
+std::vector<TopicStatus> Broker::topics(TopicId after, std::size_t limit) const {
+    std::vector<TopicStatus> page;
+    if (!ready_) return page;
+    const std::map<TopicId, Topic>& topics = parts_->metadata->catalog().topics();
+    for (auto next = topics.upper_bound(after); next != topics.end() && page.size() < limit;
+         ++next) {
+        page.push_back(topic_summary(*parts_, next->second));
+    }
+    return page;
+}
+
+std::optional<GroupStatus> Broker::group(const std::string& name) const {
+    if (!ready_) return std::nullopt;
+    const ConsumerGroup* group = parts_->metadata->catalog().find_group(name);
+    if (group == nullptr) return std::nullopt;
+    return group_summary(*parts_, *group);
+}
+
+std::vector<GroupStatus> Broker::groups(GroupId after, std::size_t limit) const {
+    std::vector<GroupStatus> page;
+    if (!ready_) return page;
+    const std::map<GroupId, ConsumerGroup>& groups = parts_->metadata->catalog().groups();
+    for (auto next = groups.upper_bound(after); next != groups.end() && page.size() < limit;
+         ++next) {
+        page.push_back(group_summary(*parts_, next->second));
+        page.back().partitions.clear();
+    }
+    return page;
+}
+
+}  // namespace mortar

@@ -115,6 +115,7 @@ Result<void> Broker::recover(Fiber& fiber) {
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
     LogOptions log_options;
     log_options.segment_max_bytes = config.segment_max_bytes;
+    log_options.checkpoint_every_bytes = options_.checkpoint_every_bytes;
     parts_->partitions = std::make_unique<PartitionTable>(env_, log_options);
     parts_->keeper = std::make_unique<TopicKeeper>(env_, *parts_->metadata, *parts_->partitions);
     MORTAR_TRY(parts_->keeper->open_all(fiber));
@@ -128,6 +129,7 @@ Result<void> Broker::recover(Fiber& fiber) {
     delivery.poll_max_wait = milliseconds(config.poll_max_wait_ms);
     delivery.credit_initial_count = config.credit_initial_count;
     delivery.leader_epoch = promise.leader_epoch;
+    delivery.ledger_bytes_min = options_.ledger_bytes_min;
     parts_->delivery =
         MORTAR_TRY(Delivery::open(fiber, env_, *parts_->metadata, *parts_->partitions, delivery));
     parts_->keeper->follow(*parts_->delivery);
@@ -179,6 +181,14 @@ Result<void> Broker::shut_down(Fiber& fiber) {
     parts.folder.reset();
     if (parts.server != nullptr) env_.log.info("stopped");
     return result;
+}
+
+const Catalog& Broker::catalog() const {
+    return parts_->metadata->catalog();
+}
+
+const Delivery& Broker::delivery() const {
+    return *parts_->delivery;
 }
 
 NodeStatus Broker::node_status() const {

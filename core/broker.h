@@ -18,14 +18,20 @@
 
 #include "core/admin/config.h"
 #include "core/admin/stats.h"
+#include "core/deliver/delivery.h"
 #include "core/env/env.h"
 #include "core/fiber/event.h"
+#include "core/log/partition_log.h"
+#include "core/meta/catalog.h"
 
 namespace mortar {
 
 struct BrokerOptions {
     Config config;
     bool is_dev = false;
+    // Not configuration; the simulator makes them small to reach what is rare.
+    std::uint64_t checkpoint_every_bytes = LogOptions{}.checkpoint_every_bytes;
+    std::uint64_t ledger_bytes_min = LEDGER_BYTES_MIN;
 };
 
 struct BrokerParts;
@@ -44,6 +50,9 @@ class Broker : public AdminState {
     // Once ready; the ports are those really bound.
     const std::string& client_address() const { return client_address_; }
     const std::string& admin_address() const { return admin_address_; }
+    // What is committed and how far groups are, for checkers; once ready.
+    const Catalog& catalog() const;
+    const Delivery& delivery() const;
 
     NodeStatus node_status() const override;
     std::optional<TopicStatus> topic(const std::string& name) const override;

@@ -483,6 +483,32 @@ std::optional<ByteVector> SimDisk::cached_read(const std::string& path) const {
     return bytes_of(state_.inode(*inode).cached);
 }
 
+namespace {
+
+ByteVector part_of(const FileContent& content, std::uint64_t file_offset, std::uint64_t max_bytes) {
+    if (file_offset >= content.size_bytes) return {};
+    const std::uint64_t count = std::min(max_bytes, content.size_bytes - file_offset);
+    ByteVector bytes(static_cast<std::size_t>(count));
+    content.read(file_offset, bytes);
+    return bytes;
+}
+
+}  // namespace
+
+ByteVector SimDisk::durable_read_part(const std::string& path, std::uint64_t file_offset,
+                                      std::uint64_t max_bytes) const {
+    const auto inode = state_.find_durable(path);
+    if (!inode || state_.inode(*inode).is_folder) return {};
+    return part_of(state_.inode(*inode).durable, file_offset, max_bytes);
+}
+
+ByteVector SimDisk::cached_read_part(const std::string& path, std::uint64_t file_offset,
+                                     std::uint64_t max_bytes) const {
+    const auto inode = state_.find(path);
+    if (!inode || state_.inode(*inode).is_folder) return {};
+    return part_of(state_.inode(*inode).cached, file_offset, max_bytes);
+}
+
 bool SimDisk::flip_bit(const std::string& path, std::uint64_t file_offset, unsigned bit) {
     MORTAR_ASSERT(bit < 8);
     const auto number = state_.find(path);

@@ -136,6 +136,11 @@ class SimDisk : public Disk {
     // What a program would read now.
     std::vector<std::string> cached_names(const std::string& folder) const;
     std::optional<ByteVector> cached_read(const std::string& path) const;
+    // At most max_bytes from file_offset on; empty when there is no such file or it ends before.
+    ByteVector durable_read_part(const std::string& path, std::uint64_t file_offset,
+                                 std::uint64_t max_bytes) const;
+    ByteVector cached_read_part(const std::string& path, std::uint64_t file_offset,
+                                std::uint64_t max_bytes) const;
     std::uint64_t unsynced_count() const { return state_.unsynced_count(); }
     std::uint64_t digest() const { return state_.digest(); }
 

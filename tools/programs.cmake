@@ -10,3 +10,6 @@ target_link_libraries(mortarmq-hash-token PRIVATE PkgConfig::SODIUM)
 
 mortar_program(mortarmqd tools/mortarmqd.cc)
 target_link_libraries(mortarmqd PRIVATE mortar_io_real CLI11::CLI11)
+
+mortar_program(sim sim/main.cc)
+target_link_libraries(sim PRIVATE mortar_sim CLI11::CLI11)

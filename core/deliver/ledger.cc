@@ -6,6 +6,7 @@
 #include "core/base/assert.h"
 #include "core/base/hash.h"
 #include "core/fiber/deadline.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {
@@ -47,7 +48,6 @@ Result<ByteVector> read_file(Fiber& fiber, Disk& disk, const std::string& path) 
 // A file with these bytes and a durable name: whatever happens, the name stands for the old bytes or for all of the new.
 Result<std::shared_ptr<File>> write_file(Fiber& fiber, Disk& disk, const std::string& folder,
                                          const std::string& path, ByteSpan bytes) {
-    MORTAR_TRY(disk.make_folders(fiber, folder));
     const std::string tmp = unfinished(path);
     std::shared_ptr<File> file = MORTAR_TRY(disk.open(fiber, tmp, OpenMode::CREATE));
     MORTAR_TRY(file->truncate(fiber, 0));
@@ -324,6 +324,8 @@ void Ledger::start_file() {
 
 Result<std::shared_ptr<File>> Ledger::open_next(Fiber& fiber, std::uint64_t cursor_epoch,
                                                 bool write_cursor) {
+    // The folder may have been made by a process that died before it synced the name.
+    if (!write_cursor) MORTAR_TRY(make_folders_durably(fiber, env_.disk, folder_));
     if (write_cursor) {
         MORTAR_SOMETIMES(true, "ledger rotated");
         ByteVector bytes;

@@ -1,0 +1,140 @@
+#include "sim/image_reader.h"
+
+#include <array>
+#include <cstdlib>
+
+namespace mortar::sim {
+namespace {
+
+constexpr std::size_t HEAD_BYTES = 6;
+constexpr std::size_t FIXED_BYTES = 56;
+constexpr std::uint64_t SECTOR_BYTES = 512;
+constexpr std::uint64_t GAP_BYTES_MIN = 4;
+constexpr std::uint64_t INNER_GAP_BYTES = 8;
+constexpr std::uint64_t WINDOW_BYTES = 16 * 1024;
+
+std::uint64_t number(const std::vector<std::byte>& bytes, std::size_t at, std::size_t width) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < width; ++i) value = value << 8 | static_cast<std::uint64_t>(bytes[at + i]);
+    return value;
+}
+
+std::uint32_t castagnoli(const std::byte* bytes, std::size_t count) {
+    static const std::array<std::uint32_t, 256> TABLE = [] {
+        std::array<std::uint32_t, 256> table{};
+        for (std::uint32_t i = 0; i < 256; ++i) {
+            std::uint32_t crc = i;
+            for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+            table[i] = crc;
+        }
+        return table;
+    }();
+    std::uint32_t crc = ~0u;
+    for (std::size_t i = 0; i < count; ++i) {
+        crc = TABLE[(crc ^ static_cast<std::uint32_t>(bytes[i])) & 0xff] ^ crc >> 8;
+    }
+    return ~crc;
+}
+
+}  // namespace
+
+std::uint64_t payload_digest(const std::byte* key, std::size_t key_bytes, const std::byte* value,
+                             std::size_t value_bytes) {
+    std::uint64_t hash = 14695981039346656037u;
+    const auto mix = [&hash](std::uint64_t byte) { hash = (hash ^ byte) * 1099511628211u; };
+    mix(key_bytes);
+    for (std::size_t i = 0; i < key_bytes; ++i) mix(static_cast<std::uint64_t>(key[i]));
+    for (std::size_t i = 0; i < value_bytes; ++i) mix(static_cast<std::uint64_t>(value[i]));
+    return hash;
+}
+
+std::string partition_folder(std::uint16_t topic_id, std::uint16_t partition) {
+    return "topics/" + std::to_string(topic_id) + "/" + std::to_string(partition);
+}
+
+void LogFollower::forget() {
+    parsed_.clear();
+    records_.clear();
+}
+
+std::vector<SeenRecord> LogFollower::advance(const Image& image) {
+    std::vector<SeenRecord> found;
+    std::vector<std::string> segments;
+    for (const std::string& name : image.names(folder_)) {
+        if (name.size() == 24 && name.ends_with(".seg")) segments.push_back(name);
+    }
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        // A closed segment that was read once does not grow any more once its successor was read too.
+        const bool closed = i + 1 < segments.size() && parsed_.contains(segments[i + 1]);
+        const std::uint64_t end_sequence =
+            i + 1 < segments.size() ? std::strtoull(segments[i + 1].c_str(), nullptr, 10) : UINT64_MAX;
+        if (!closed) advance_segment(image, segments[i], end_sequence, found);
+    }
+    return found;
+}
+
+void LogFollower::advance_segment(const Image& image, const std::string& name, std::uint64_t end_sequence,
+                                  std::vector<SeenRecord>& found) {
+    const std::string path = folder_ + "/" + name;
+    const auto at = parsed_.find(name);
+    std::uint64_t offset = at == parsed_.end() ? HEAD_BYTES : at->second;
+    std::uint64_t window_bytes = WINDOW_BYTES;
+    while (true) {
+        const std::vector<std::byte> window = image.read(path, offset, window_bytes);
+        std::size_t in = 0;
+        bool needs_more = false;
+        std::size_t zero_skipped_to = 0;
+        // Up to the last intact record: the zeros behind it may be filled later.
+        std::uint64_t after_last = offset;
+        while (window.size() - in >= 4) {
+            const std::uint64_t len = number(window, in, 4);
+            if (len == 0) {
+                // Zeros fill up to the next sector; at a sector's start they set a later record of the same write apart.
+                const std::uint64_t here = offset + in;
+                const std::uint64_t next = here % SECTOR_BYTES == 0
+                                               ? here + INNER_GAP_BYTES
+                                               : (here + GAP_BYTES_MIN + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES;
+                const bool second_zero = in == zero_skipped_to && in != 0;
+                if (second_zero || next - offset > window.size()) break;
+                in = static_cast<std::size_t>(next - offset);
+                zero_skipped_to = in;
+                continue;
+            }
+            if (len + 4 > window.size() - in) {
+                needs_more = true;
+                break;
+            }
+            const std::size_t record_bytes = static_cast<std::size_t>(len) + 4;
+            const std::size_t key_bytes = static_cast<std::size_t>(number(window, in + 10, 2));
+            if (record_bytes < FIXED_BYTES + key_bytes) break;
+            if (castagnoli(window.data() + in + 8, record_bytes - 8) != number(window, in + 4, 4)) break;
+            SeenRecord record;
+            record.sequence = number(window, in + 16, 8);
+            record.producer_id = number(window, in + 24, 8);
+            record.producer_seq = number(window, in + 32, 8);
+            record.leader_epoch = static_cast<std::uint32_t>(number(window, in + 48, 4));
+            record.digest = payload_digest(window.data() + in + FIXED_BYTES, key_bytes,
+                                           window.data() + in + FIXED_BYTES + key_bytes,
+                                           record_bytes - FIXED_BYTES - key_bytes);
+            if (record.sequence < end_sequence) {
+                records_.emplace(record.sequence, record);
+                found.push_back(record);
+            }
+            in += record_bytes;
+            after_last = offset + in;
+        }
+        const bool progressed = after_last != offset;
+        offset = after_last;
+        parsed_[name] = offset;
+        if (window.size() < window_bytes && !needs_more) return;  // end of the file
+        if (needs_more && !progressed) {
+            if (window.size() < window_bytes) return;  // the record is cut by the end of the file
+            window_bytes *= 2;
+            continue;
+        }
+        if (!progressed) return;  // a whole window of zeros, or damage: nothing more is readable
+        window_bytes = WINDOW_BYTES;
+    }
+}
+
+}  // namespace mortar::sim

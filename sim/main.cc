@@ -1,0 +1,226 @@
+// sim: the deterministic simulator's command line.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+#include "io-sim/stack_pool.h"
+#include "sim/crashpoints.h"
+#include "sim/run.h"
+#include "sim/seed_file.h"
+#include "sim/sweep.h"
+
+namespace mortar::sim {
+namespace {
+
+constexpr const char* EXAMPLES = R"(
+exit codes: 0 clean, 1 violation, 2 bad arguments, 3 vacuous, 4 non-determinism, 5 harness fault
+
+examples:
+  sim --seed 7 --nemesis kill,power,torn     one run
+  sim --seed 7 --log                         the same with the log lines of broker and clients
+  sim --seed 7 --set partitions=1            one drawn parameter pinned
+  sim replay seeds/*.seed                    frozen seeds
+  sim sweep --seeds 1..1000 --jobs 2         many seeds
+  sim sweep --seeds 1..20000 --shard 1/4 --state sweep.txt
+  sim crashpoints                            a scripted scenario, crashed at every disk operation
+  sim list                                   nemeses, checkers, parameters
+)";
+
+void print_counts(const char* title, const std::map<std::string, std::uint64_t>& counts) {
+    fmt::print("{}:", title);
+    for (const auto& [name, count] : counts) fmt::print(" {}={}", name, count);
+    fmt::print("\n");
+}
+
+void print_report(const RunOptions& options, const RunReport& report, double real_seconds) {
+    fmt::print("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION, report.trace_hash);
+    print_counts("parameters", report.parameters);
+    print_counts("faults", report.faults);
+    print_counts("rare events", report.rare);
+    fmt::print("checks:");
+    for (const auto& [checker, count] : report.checks) fmt::print(" {}:{}", checker, count);
+    fmt::print("\n{} PUBs acknowledged, {} messages settled, {} steps, {:.1f} simulated s in {:.3f} s ({:.0f} x)\n",
+               report.acked_pubs, report.acked_messages, report.steps,
+               static_cast<double>(report.simulated_ms) / 1000, real_seconds,
+               static_cast<double>(report.simulated_ms) / 1000 / real_seconds);
+    for (const Violation& violation : report.violations) {
+        fmt::print("VIOLATION  checker {} at {} us\n  promised: {}\n  seen:     {}\n", violation.checker,
+                   (violation.time - MonoTime{}).to_us(), violation.promise, violation.seen);
+    }
+    if (!report.violations.empty()) fmt::print("{}", report.story);
+    static constexpr const char* VERDICTS[] = {"clean", "VIOLATION", "arguments", "vacuous: nothing was acknowledged or checked",
+                                               "NOT DETERMINISTIC", "HARNESS FAULT"};
+    fmt::print("{}\nrepeat: {}\n", VERDICTS[report.exit_code], reproduce_line(options));
+}
+
+int run_once(const RunOptions& options, bool twice) {
+    HeapStackPool stacks;
+    const auto start = std::chrono::steady_clock::now();
+    RunReport report = run_seed(options, stacks);
+    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (twice) {
+        const RunReport again = run_seed(options, stacks);
+        if (again.trace_hash != report.trace_hash) {
+            report.exit_code = EXIT_NON_DETERMINISM;
+            report.violations.push_back({16, "one seed gives one trace hash",
+                                         fmt::format("the second run gave {:016x}", again.trace_hash), {}});
+        }
+    }
+    print_report(options, report, elapsed);
+    return report.exit_code;
+}
+
+int replay(const std::vector<std::string>& paths) {
+    HeapStackPool stacks;
+    int worst = EXIT_CLEAN;
+    for (const std::string& path : paths) {
+        std::ifstream in(path);
+        if (!in) {
+            fmt::print(stderr, "sim: cannot read {}\n", path);
+            return EXIT_ARGUMENTS;
+        }
+        const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+        const Result<SeedFile> file = parse_seed_file(path, text);
+        if (!file.ok()) {
+            fmt::print(stderr, "sim: {}\n", file.error().detail);
+            return EXIT_ARGUMENTS;
+        }
+        RunReport report = run_seed(file->options, stacks);
+        const RunReport again = run_seed(file->options, stacks);
+        if (again.trace_hash != report.trace_hash) report.exit_code = EXIT_NON_DETERMINISM;
+        fmt::print("{} {:016x} exit {}\n", path, report.trace_hash, report.exit_code);
+        if (report.exit_code != EXIT_CLEAN) {
+            print_report(file->options, report, 1);
+            worst = std::max(worst, report.exit_code);
+        }
+    }
+    return worst;
+}
+
+int list() {
+    fmt::print("nemeses:\n");
+    for (const auto& [name, meaning] : nemesis_help()) fmt::print("  {:<24} {}\n", name, meaning);
+    fmt::print("checkers:\n");
+    for (const auto& [number, promise] : checker_help()) fmt::print("  {:<24} {}\n", number, promise);
+    fmt::print("parameters (pin one with --set name=value):\n");
+    for (const auto& [name, meaning] : parameter_help()) fmt::print("  {:<24} {}\n", name, meaning);
+    return EXIT_CLEAN;
+}
+
+// "1..1000"
+bool parse_range(const std::string& text, std::uint64_t& first, std::uint64_t& last) {
+    const std::size_t dots = text.find("..");
+    if (dots == std::string::npos) return false;
+    std::istringstream a(text.substr(0, dots));
+    std::istringstream b(text.substr(dots + 2));
+    return (a >> first) && (b >> last) && a.eof() && b.eof() && first <= last;
+}
+
+// "1/4": the first of four
+bool parse_shard(const std::string& text, SweepOptions& options) {
+    const std::size_t slash = text.find('/');
+    if (slash == std::string::npos) return false;
+    std::istringstream a(text.substr(0, slash));
+    std::istringstream b(text.substr(slash + 1));
+    std::uint64_t index = 0;
+    if (!(a >> index) || !(b >> options.shard_count) || !a.eof() || !b.eof()) return false;
+    options.shard_index = index - 1;
+    return index >= 1 && index <= options.shard_count;
+}
+
+bool parse_pins(const std::vector<std::string>& texts, RunOptions& options) {
+    const auto known = parameter_help();
+    for (const std::string& text : texts) {
+        const std::size_t equals = text.find('=');
+        if (equals == std::string::npos) return false;
+        const std::string name = text.substr(0, equals);
+        const bool exists = std::any_of(known.begin(), known.end(), [&](const auto& p) { return p.first == name; });
+        std::istringstream value(text.substr(equals + 1));
+        if (!exists || !(value >> options.pins[name]) || !value.eof()) return false;
+    }
+    return true;
+}
+
+int main_with(int argc, char** argv) {
+    CLI::App app{"sim: seeded simulated brokers with kill -9, power loss, torn writes, resets and pauses"};
+    app.footer(EXAMPLES);
+    app.set_version_flag("--version", "sim " MORTAR_VERSION);
+    RunOptions run;
+    bool twice = false;
+    std::vector<std::string> pins;
+    app.add_option("--seed", run.seed, "the seed that decides everything");
+    app.add_option("--nemesis", run.nemesis, "kill,power,torn,reset,pause in any combination, swarm, or none");
+    app.add_option("--set", pins, "pin a drawn parameter: name=value (see sim list)");
+    app.add_flag("--log", run.log, "print the log lines of all nodes");
+    app.add_flag("--twice", twice, "run twice and compare the trace hashes");
+
+    SweepOptions sweeping;
+    sweeping.jobs = std::max(1u, std::thread::hardware_concurrency());
+    std::string seeds = "1..1000";
+    std::string shard = "1/1";
+    CLI::App* sweep_app = app.add_subcommand("sweep", "run many seeds");
+    sweep_app->add_option("--seeds", seeds, "A..B, both included")->capture_default_str();
+    sweep_app->add_option("--jobs", sweeping.jobs, "worker processes")->check(CLI::Range(1, 256));
+    sweep_app->add_option("--shard", shard, "i/n: the i-th of n parts")->capture_default_str();
+    sweep_app->add_option("--state", sweeping.state_file, "file of finished seeds; given again, the sweep resumes");
+    sweep_app->add_option("--save-failures", sweeping.save_failures, "folder for a .seed file a failure")
+        ->check(CLI::ExistingDirectory);
+    sweep_app->add_option("--stop-after", sweeping.stop_after_failures, "failures that end the sweep");
+    sweep_app->add_option("--twice-every", sweeping.check_twice_every, "each n-th seed is run twice; 0 = never");
+    sweep_app->add_option("--nemesis", run.nemesis, "as for one run");
+    sweep_app->add_option("--set", pins, "as for one run");
+
+    CrashpointOptions crash;
+    CLI::App* crash_app = app.add_subcommand("crashpoints", "crash a scripted scenario at every disk operation");
+    crash_app->add_option("--images", crash.images_per_point, "distinct power-loss images tried at a point")
+        ->capture_default_str();
+    crash_app->add_option("--every", crash.every, "take only each n-th operation")->capture_default_str();
+    crash_app->add_option("--drop-sync", crash.drop_sync,
+                          "take out the sync calls of this site (see --list-syncs); must then fail");
+    crash_app->add_flag("--list-syncs", crash.list_syncs, "print the sync sites of the scenario");
+    crash_app->add_flag("--prove", crash.prove, "take out each sync site in turn; each must make it fail");
+
+    std::vector<std::string> paths;
+    CLI::App* replay_app = app.add_subcommand("replay", "run frozen .seed files, each twice");
+    replay_app->add_option("files", paths, ".seed files")->required();
+    CLI::App* list_app = app.add_subcommand("list", "explain nemeses, checkers and parameters");
+    app.require_subcommand(0, 1);
+
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? EXIT_CLEAN : EXIT_ARGUMENTS;
+    }
+    if (!known_nemeses(run.nemesis)) {
+        fmt::print(stderr, "sim: unknown nemesis in '{}'; see sim list\n", run.nemesis);
+        return EXIT_ARGUMENTS;
+    }
+    if (!parse_pins(pins, run)) {
+        fmt::print(stderr, "sim: --set takes name=value with a name from sim list\n");
+        return EXIT_ARGUMENTS;
+    }
+    if (*list_app) return list();
+    if (*replay_app) return replay(paths);
+    if (*crash_app) return crashpoints(crash);
+    if (*sweep_app) {
+        sweeping.run = run;
+        if (!parse_range(seeds, sweeping.first_seed, sweeping.last_seed) || !parse_shard(shard, sweeping)) {
+            fmt::print(stderr, "sim: --seeds takes A..B with A <= B, --shard i/n with 1 <= i <= n\n");
+            return EXIT_ARGUMENTS;
+        }
+        return sweep(sweeping);
+    }
+    return run_once(run, twice);
+}
+
+}  // namespace
+}  // namespace mortar::sim
+
+int main(int argc, char** argv) {
+    return mortar::sim::main_with(argc, argv);
+}

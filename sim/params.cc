@@ -1,0 +1,73 @@
+#include "sim/params.h"
+
+#include "core/base/assert.h"
+#include "core/env/rng.h"
+#include "io-sim/world.h"
+
+namespace mortar::sim {
+namespace {
+
+struct Row {
+    const char* name;
+    const char* meaning;
+    std::uint64_t (*draw)(Rng&);
+};
+
+std::uint64_t one_of(Rng& rng, std::initializer_list<std::uint64_t> choices) {
+    return *(choices.begin() + rng.below(choices.size()));
+}
+std::uint64_t from_to(Rng& rng, std::uint64_t low, std::uint64_t high) {
+    return low + rng.below(high - low + 1);
+}
+
+const Row ROWS[] = {
+    {"duration_s", "simulated seconds with faults on", [](Rng&) { return std::uint64_t{30}; }},
+    {"topics", "topics", [](Rng& r) { return from_to(r, 1, 2); }},
+    {"partitions", "partitions a topic", [](Rng& r) { return one_of(r, {1, 1, 2, 3, 4}); }},
+    {"producers", "producer clients", [](Rng& r) { return from_to(r, 1, 3); }},
+    {"groups", "consumer groups, spread over the topics", [](Rng& r) { return from_to(r, 1, 2); }},
+    {"hostile", "clients that break the rules", [](Rng& r) { return one_of(r, {0, 0, 0, 1}); }},
+    {"pubs_per_s", "PUBs a second, all producers together", [](Rng& r) { return from_to(r, 25, 60); }},
+    {"burst", "messages a producer publishes at once", [](Rng& r) { return one_of(r, {1, 4, 16, 64}); }},
+    {"value_bytes_max", "largest value", [](Rng& r) { return one_of(r, {60, 200, 1000, 6000}); }},
+    {"plain_per_mille", "producers without producer_id", [](Rng& r) { return one_of(r, {0, 0, 150}); }},
+    {"window", "credit of a consumer in messages", [](Rng& r) { return one_of(r, {1, 4, 32, 256}); }},
+    {"nack_per_mille", "messages that the consumer NACKs", [](Rng& r) { return one_of(r, {0, 20, 100}); }},
+    {"die_per_mille", "consumer process is killed after a message and started again",
+     [](Rng& r) { return one_of(r, {0, 0, 5}); }},
+    {"handler_ms_max", "longest handler", [](Rng& r) { return one_of(r, {0, 2, 20}); }},
+    {"leave_per_mille", "consumer leaves after a message and comes back", [](Rng& r) { return one_of(r, {0, 5}); }},
+    {"segment_max_bytes", "segment size", [](Rng& r) { return one_of(r, {16384, 65536, 262144}); }},
+    {"checkpoint_every_bytes", "flushed bytes between checkpoints",
+     [](Rng& r) { return one_of(r, {8192, 32768, 131072}); }},
+    {"metadata_snapshot_records", "mutations between snapshots", [](Rng& r) { return one_of(r, {8, 64}); }},
+    {"ledger_max_bytes", "ledger size at which it is rotated behind a new cursor",
+     [](Rng& r) { return one_of(r, {4096, 32768, 262144}); }},
+    {"lease_ms", "delivery lease", [](Rng& r) { return one_of(r, {500, 2000, 30000}); }},
+    {"max_attempts", "delivery_max_attempts", [](Rng& r) { return one_of(r, {2, 5, 1000}); }},
+};
+
+}  // namespace
+
+Params::Params(std::uint64_t seed, const std::map<std::string, std::uint64_t>& pins) {
+    for (const Row& row : ROWS) {
+        Rng rng(stream_seed(seed, "params", row.name));
+        const std::uint64_t drawn = row.draw(rng);
+        const auto pin = pins.find(row.name);
+        values_[row.name] = pin == pins.end() ? drawn : pin->second;
+    }
+}
+
+std::uint64_t Params::operator[](const std::string& name) const {
+    const auto found = values_.find(name);
+    MORTAR_ASSERT(found != values_.end());
+    return found->second;
+}
+
+std::vector<std::pair<std::string, std::string>> Params::help() {
+    std::vector<std::pair<std::string, std::string>> rows;
+    for (const Row& row : ROWS) rows.emplace_back(row.name, row.meaning);
+    return rows;
+}
+
+}  // namespace mortar::sim

@@ -1,0 +1,24 @@
+// seed_file: a frozen failing run as a small text file: comment lines of story, then `key value` lines.
+// Shape:  # what was seen, in one line
+//         seed 4711
+//         nemesis kill,power
+//         pin segment_max_bytes 65536
+// Errors: INVALID_ARGUMENT naming file and line.
+#pragma once
+
+#include <string>
+
+#include "core/base/result.h"
+#include "sim/run.h"
+
+namespace mortar::sim {
+
+struct SeedFile {
+    std::string story;
+    RunOptions options;
+};
+
+Result<SeedFile> parse_seed_file(const std::string& name, const std::string& text);
+std::string format_seed_file(const SeedFile& file);
+
+}  // namespace mortar::sim

@@ -13,3 +13,4 @@ target_link_libraries(mortarmqd PRIVATE mortar_io_real CLI11::CLI11)
 
 mortar_program(sim sim/main.cc)
 target_link_libraries(sim PRIVATE mortar_sim CLI11::CLI11)
+mortar_program(mortarmq-dump tools/dump.cc)

@@ -31,7 +31,7 @@ class LogOnDisk final : public PartitionLog {
                    recovered.end_offset},
           checkpointed_sequence_(recovered.checkpointed_next.value - 1),
           unchecked_bytes_(recovered.read_bytes),
-          folder_exists_(recovered.folder_exists),
+          folder_is_durable_(!segments_.empty()),
           append_offset_(recovered.append_offset),
           faulty_from_(recovered.faulty_from),
           recovered_bytes_(recovered.read_bytes),
@@ -180,8 +180,8 @@ class LogOnDisk final : public PartitionLog {
         Segment* segment = segments_.back().get();
         LogWriter::NextFile next;
         next.open = [this, segment](Fiber& fiber) -> Result<std::shared_ptr<File>> {
-            if (!folder_exists_) MORTAR_TRY(env_.disk.make_folders(fiber, folder_));
-            folder_exists_ = true;
+            if (!folder_is_durable_) MORTAR_TRY(make_folder_durable(fiber));
+            folder_is_durable_ = true;
             const NewSegment made = MORTAR_TRY(
                 create_segment(fiber, env_.disk, folder_, segment->base_sequence(), {}));
             segment->set_file(made.file);
@@ -190,6 +190,17 @@ class LogOnDisk final : public PartitionLog {
         next.first_offset = SEGMENT_HEAD_BYTES;
         next.grow_bytes_max = options_.segment_max_bytes;
         use_file(std::move(next));
+    }
+
+    // Folders that exist may have been made by a process that died before it synced their names.
+    Result<void> make_folder_durable(Fiber& fiber) {
+        MORTAR_TRY(env_.disk.make_folders(fiber, folder_));
+        for (std::string folder = folder_; !folder.empty();) {
+            const std::size_t cut = folder.rfind('/');
+            folder.resize(cut == std::string::npos ? 0 : cut);
+            MORTAR_TRY(env_.disk.sync_folder(fiber, folder));
+        }
+        return {};
     }
 
     void use_file(LogWriter::NextFile next) {
@@ -312,7 +323,7 @@ class LogOnDisk final : public PartitionLog {
     std::vector<Place> rolled_;  // ends of segments that are complete since the last checkpoint
     Sequence checkpointed_sequence_;
     std::uint64_t unchecked_bytes_;  // flushed since the last checkpoint
-    bool folder_exists_;
+    bool folder_is_durable_;  // a segment is made only in a folder that is
     std::optional<std::uint64_t> append_offset_;  // in the last segment, until the writer has a file
     bool has_writer_file_ = false;
     bool closing_ = false;

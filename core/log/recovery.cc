@@ -29,6 +29,11 @@ class Recovery {
             if (log_.checkpointed_next > Sequence(1)) found_damage(Sequence(1), "all segments are gone");
             return std::move(log_);
         }
+        // A process that died between rename and sync left a name that a power loss still takes away, with all that would be
+        // appended to the file. A checkpoint behind the last name says that the name was durable before it.
+        if (log_.checkpointed_next <= listed_.back().base_sequence) {
+            MORTAR_TRY(env_.disk.sync_folder(fiber, folder_));
+        }
         MORTAR_TRY(find_start(fiber, checkpoint));
         while (!log_.faulty_from && !finished_) MORTAR_TRY(walk_segment(fiber));
         if (!log_.faulty_from) MORTAR_TRY(secure_last_batch(fiber));
@@ -42,7 +47,6 @@ class Recovery {
         const auto entries = env_.disk.list(fiber, folder_);
         if (entries.is(ErrorCode::NOT_FOUND)) return {};
         if (!entries.ok()) return entries.error();
-        log_.folder_exists = true;
         for (const DirEntry& entry : *entries) {
             const auto base = entry.is_folder ? std::nullopt : parse_log_file_name(entry.name, ".seg");
             if (base) listed_.push_back({*base, entry.size_bytes, false});

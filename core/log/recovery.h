@@ -28,7 +28,6 @@
 namespace mortar {
 
 struct RecoveredLog {
-    bool folder_exists = false;
     std::vector<std::unique_ptr<Segment>> segments;  // ascending
     Sequence next_sequence{1};
     Sequence checkpointed_next{1};

@@ -142,11 +142,10 @@ class FakeDisk : public Disk {
     }
     // One journal for all folders: simpler than life, where the others may still be lost.
     Result<void> sync_folder(Fiber& fiber, const std::string&) override {
-        const Names synced = names_;
-        const std::size_t seen = history_.size();
+        const std::uint64_t synced = history_begin_ + history_.size() - 1;
         pause(fiber);
-        history_.erase(history_.begin(), history_.begin() + static_cast<std::ptrdiff_t>(seen) - 1);
-        history_.front() = synced;
+        // Another sync that began later may have ended earlier.
+        for (; history_begin_ < synced; ++history_begin_) history_.pop_front();
         return {};
     }
     Result<DiskSpace> space(Fiber& fiber) override {
@@ -286,7 +285,8 @@ class FakeDisk : public Disk {
 
     Rng rng_;
     Names names_;
-    std::vector<Names> history_{Names{}};
+    std::deque<Names> history_{Names{}};  // since the last sync of folders; the last one is names_
+    std::uint64_t history_begin_ = 0;     // number of the first
     std::uint64_t version_ = 0;
 };
 

@@ -38,7 +38,10 @@ struct LogWorld {
     // For use in fibers.
     Result<void> open_in(Fiber& fiber) {
         log = MORTAR_TRY(PartitionLog::open(fiber, life->env, FOLDER, "1/0", options));
-        log->set_on_flushed([this] { promised = std::max(promised, log->flushed_sequence().value); });
+        log->set_on_flushed([this] {
+            promised = std::max(promised, log->flushed_sequence().value);
+            flushed.notify_all();
+        });
         return {};
     }
     Sequence append(std::size_t value_bytes, std::string_view key = {}) {
@@ -59,7 +62,7 @@ struct LogWorld {
     }
     void wait_flushed(Fiber& fiber) {
         while (log->flushed_sequence() < log->last_sequence() && !log->failure()) {
-            fiber.scheduler().yield(fiber);
+            ASSERT_TRUE(flushed.wait(fiber).ok());
         }
     }
     // Every record from 1 to flushed: there, in order, as appended.
@@ -124,6 +127,7 @@ struct LogWorld {
         return 0;
     }
 
+    Event flushed;
     FakeDisk disk;
     LogOptions options;
     std::unique_ptr<DiskWorld> life;

@@ -1,0 +1,241 @@
+// mortarmq-dump: any of our files as text, checksums verified.
+// Shape:  one dumper a magic (DUMPERS); files without a magic are known by their suffix. A dumper prints what it reads, says what
+//         is wrong with the word DAMAGE in the line, and answers whether all was sound.
+// Use:    a new format adds its row here and keeps its parsing in core.
+// Source: contract 1 (exit 0 sound, 1 damage, 2 arguments, 3 unreadable) and 7.
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "core/log/checkpoint.h"
+#include "core/log/index.h"
+#include "core/log/segment.h"
+
+namespace {
+
+using namespace mortar;
+
+constexpr int EXIT_SOUND = 0;
+constexpr int EXIT_DAMAGE = 1;
+constexpr int EXIT_ARGUMENTS = 2;
+constexpr int EXIT_UNREADABLE = 3;
+
+struct Dumped {
+    bool sound = true;
+    bool readable = true;  // false: a version that this program does not know
+};
+
+constexpr std::string_view HELP = R"(usage: mortarmq-dump FILE...
+
+Prints MortarMQ files as text and verifies their checksums. Changes nothing; a file of a running
+broker may end in a batch that is being written.
+
+  FILE   .seg segment, .idx sparse index, .mqc checkpoint
+
+examples:
+  mortarmq-dump data/topics/1/0/00000000000000000001.seg
+  mortarmq-dump data/topics/1/0/*.seg | grep -c '^record'
+  mortarmq-dump data/topics/*/*/checkpoint.mqc
+
+exit status: 0 sound, 1 damage found, 2 bad arguments, 3 a file cannot be read
+)";
+
+std::optional<ByteVector> read_whole(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return std::nullopt;
+    const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    if (in.bad()) return std::nullopt;
+    const ByteSpan bytes = as_byte_span(text);
+    return ByteVector(bytes.begin(), bytes.end());
+}
+
+std::string printable(ByteSpan bytes) {
+    for (const char c : as_string_view(bytes)) {
+        if (c < '!' || c > '~') return "hex:" + to_hex(bytes);
+    }
+    return std::string(as_string_view(bytes));
+}
+
+std::string_view kind_name(RecordKind kind) {
+    switch (kind) {
+        case RecordKind::CLIENT: return "client";
+        case RecordKind::DEAD_LETTER: return "dead_letter";
+        case RecordKind::REPLAY: return "replay";
+    }
+    return "unknown";
+}
+
+void print_record(const Record& record, std::size_t file_offset, bool first_of_batch) {
+    std::cout << "record offset=" << file_offset << " bytes=" << record_bytes(record)
+              << " sequence=" << record.sequence.value << " kind=" << kind_name(record.kind)
+              << " producer_id=" << record.producer_id.value << " producer_seq=" << record.producer_seq.value
+              << " timestamp_unix_ms=" << record.timestamp_unix_ms
+              << " leader_epoch=" << record.leader_epoch.value << " key=" << printable(record.key)
+              << " value_bytes=" << record.value.size() << (first_of_batch ? " batch" : "") << "\n";
+}
+
+// The next offset where a whole record stands, or the end.
+std::size_t find_record(ByteSpan bytes, std::size_t from) {
+    while (from < bytes.size()) {
+        const ByteSpan rest = bytes.subspan(from);
+        if (looks_like_record(rest) && parse_record(rest).ok()) break;
+        ++from;
+    }
+    return from;
+}
+
+Dumped dump_segment(ByteSpan bytes, const std::string& path) {
+    const Result<bool> head = check_segment_head(bytes, path);
+    if (!head.ok()) {
+        std::cerr << head.error().to_string() << "\n";
+        return {false, false};
+    }
+    Dumped dumped{*head, true};
+    std::cout << "segment format_version=1 header_version=1 file_bytes=" << bytes.size()
+              << (*head ? "" : " DAMAGE: no head") << "\n";
+    std::uint64_t record_count = 0;
+    std::optional<Sequence> last;
+    std::size_t at = SEGMENT_HEAD_BYTES;
+    while (at < bytes.size()) {
+        std::size_t place = at;
+        const ByteSpan length = bytes.subspan(place);
+        if (length.size() >= RECORD_LEN_FIELD_BYTES && load_be<std::uint32_t>(length.data()) == 0) {
+            place = static_cast<std::size_t>(place_after_zero(place));
+        }
+        if (place < bytes.size()) {
+            const Result<Record> record = parse_record(bytes.subspan(place));
+            if (record.ok()) {
+                print_record(*record, place, starts_batch(place, SEGMENT_HEAD_BYTES));
+                if (last && record->sequence != last->next()) {
+                    std::cout << "DAMAGE offset=" << place << " sequence " << last->next().value
+                              << " expected\n";
+                    dumped.sound = false;
+                }
+                last = record->sequence;
+                ++record_count;
+                at = place + record_bytes(*record);
+                continue;
+            }
+        }
+        // No record here: the end if only zeros follow.
+        std::size_t used = at;
+        while (used < bytes.size() && bytes[used] == std::byte{0}) ++used;
+        if (used == bytes.size()) break;
+        const std::size_t next = find_record(bytes, at + 1);
+        std::cout << "DAMAGE offset=" << at << " no valid record before offset " << next
+                  << (next == bytes.size() ? " (the end: damage or an unfinished write)" : "") << "\n";
+        dumped.sound = false;
+        at = next;
+    }
+    std::cout << "end records=" << record_count;
+    if (last) std::cout << " last_sequence=" << last->value;
+    std::cout << " records_end=" << std::min(at, bytes.size()) << "\n";
+    return dumped;
+}
+
+Dumped dump_checkpoint(ByteSpan bytes, const std::string& path) {
+    const Result<Checkpoint> checkpoint = decode_checkpoint(bytes, path);
+    if (!checkpoint.ok()) {
+        std::cout << "checkpoint DAMAGE: " << checkpoint.error().to_string() << "\n";
+        return {false, !checkpoint.is(ErrorCode::UNSUPPORTED_FORMAT)};
+    }
+    std::cout << "checkpoint version=" << int{CHECKPOINT_VERSION}
+              << " next_sequence=" << checkpoint->next_sequence.value
+              << " durable_offset=" << checkpoint->durable_offset << "\n";
+    return {};
+}
+
+// Each entry is compared with the record that it names, when the segment lies beside the index.
+Dumped dump_index(ByteSpan bytes, const std::string& path) {
+    const SparseIndex index = SparseIndex::decode(bytes);
+    Dumped dumped{!index.entries().empty() || bytes.empty(), true};
+    std::cout << "index entries=" << index.entries().size()
+              << (dumped.sound ? "" : " DAMAGE: not a list of ascending entries") << "\n";
+    const auto segment = read_whole(path.substr(0, path.size() - std::string_view(".idx").size()) + ".seg");
+    for (const IndexEntry& entry : index.entries()) {
+        std::cout << "entry sequence=" << entry.sequence.value
+                  << " timestamp_unix_ms=" << entry.timestamp_unix_ms << " offset=" << entry.file_offset
+                  << " bytes=" << entry.record_bytes;
+        if (segment) {
+            const bool inside = entry.file_offset < segment->size();
+            const Result<Record> record =
+                parse_record(inside ? ByteSpan(*segment).subspan(entry.file_offset) : ByteSpan());
+            const bool fits = record.ok() && record->sequence == entry.sequence &&
+                              record_bytes(*record) == entry.record_bytes;
+            if (!fits) std::cout << " DAMAGE: no such record in the segment";
+            dumped.sound = dumped.sound && fits;
+        }
+        std::cout << "\n";
+    }
+    return dumped;
+}
+
+struct Dumper {
+    std::string_view magic;   // at the front of the file; empty: by suffix
+    std::string_view suffix;
+    Dumped (*dump)(ByteSpan bytes, const std::string& path);
+};
+constexpr Dumper DUMPERS[] = {
+    {SEGMENT_MAGIC, ".seg", dump_segment},
+    {CHECKPOINT_MAGIC, ".mqc", dump_checkpoint},
+    {"", ".idx", dump_index},
+};
+
+const Dumper* find_dumper(ByteSpan bytes, const std::string& path) {
+    for (const Dumper& dumper : DUMPERS) {
+        if (!dumper.magic.empty() && as_string_view(bytes).starts_with(dumper.magic)) return &dumper;
+    }
+    for (const Dumper& dumper : DUMPERS) {
+        if (path.ends_with(dumper.suffix)) return &dumper;
+    }
+    return nullptr;
+}
+
+int dump_file(const std::string& path) {
+    const auto bytes = read_whole(path);
+    if (!bytes) {
+        std::cerr << "mortarmq-dump: cannot read " << path << "\n";
+        return EXIT_UNREADABLE;
+    }
+    const Dumper* dumper = find_dumper(*bytes, path);
+    if (dumper == nullptr) {
+        std::cerr << "mortarmq-dump: " << path << ": neither its first bytes nor its name are of a MortarMQ file\n";
+        return EXIT_UNREADABLE;
+    }
+    std::cout << "# " << path << "\n";
+    const Dumped dumped = dumper->dump(*bytes, path);
+    if (!dumped.readable) return EXIT_UNREADABLE;
+    return dumped.sound ? EXIT_SOUND : EXIT_DAMAGE;
+}
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+    const std::vector<std::string> words(arguments + 1, arguments + argument_count);
+    for (const std::string& word : words) {
+        if (word == "--help" || word == "-h") {
+            std::cout << HELP;
+            return EXIT_SOUND;
+        }
+        if (word == "--version") {
+            std::cout << "mortarmq-dump " << MORTAR_VERSION << "\n";
+            return EXIT_SOUND;
+        }
+        if (word.starts_with("-")) {
+            std::cerr << "mortarmq-dump: unknown option " << word << "; see --help\n";
+            return EXIT_ARGUMENTS;
+        }
+    }
+    if (words.empty()) {
+        std::cerr << HELP;
+        return EXIT_ARGUMENTS;
+    }
+    int worst = EXIT_SOUND;
+    for (const std::string& path : words) worst = std::max(worst, dump_file(path));
+    return worst;
+}

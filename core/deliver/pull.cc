@@ -314,10 +314,11 @@ void DeliveryCore::run_watch(Fiber& fiber, PartitionKey key) {
     while (true) {
         Partition* stored = partitions_.find(key);
         if (stored == nullptr || watches_.at(key).empty()) break;
-        // Each wake counts, a new commit_seq or not: a log that came back after a failure can be read again.
-        if (!stored->committed().wait(fiber).ok()) break;
+        // Before the first wait too: a commit may have come before this fiber did. Each wake counts, a new commit_seq or
+        // not: a log that came back after a failure can be read again.
         for (const auto& [member_id, consumer] : watches_.at(key))
             consumer->on_ready(key.partition);
+        if (!stored->committed().wait(fiber).ok()) break;
     }
     watches_.erase(key);
 }

@@ -63,6 +63,7 @@ class Delivery {
     // Its members end at once; nothing is pushed to its outbox afterwards.
     virtual void on_session_closed(Session& session) = 0;
     // A topic or a group was deleted by a committed mutation: its members get UNKNOWN_TOPIC / UNKNOWN_MEMBER, state goes.
+    // Returns once no fiber of the group reads a partition any more: call it before PartitionTable::remove_topic.
     virtual Result<void> remove_group(Fiber& fiber, GroupId group_id) = 0;
 
     // For /stats and tests: state of one group, all partitions.

@@ -17,6 +17,7 @@ constexpr std::uint16_t LAST_EPHEMERAL_PORT = 60999;
 constexpr std::size_t BACKLOG_MAX = 1024;
 // A SYN that nobody answers is given up after this long, as Linux does.
 constexpr Duration CONNECT_GIVE_UP = seconds(127);
+constexpr Duration SYN_RESEND_FIRST = seconds(1);
 // Retransmission to a peer that does not answer: from 200 ms, doubling, given up after 15 tries
 // (tcp_retries2).
 constexpr Duration RETRY_FIRST = milliseconds(200);
@@ -623,17 +624,25 @@ Result<std::unique_ptr<Conn>> SimNet::connect(Fiber& fiber, const std::string& a
     link->signal(SimLink::Signal::SYN, 1, link->draw_latency());
     const MonoTime give_up = network_.world_.now() + CONNECT_GIVE_UP;
     const MonoTime local_give_up = node_.clock().from_true(give_up);
+    // A lost SYN is sent again, later each time: a machine that was off when the first one came is found when it is back.
+    Duration resend_after = SYN_RESEND_FIRST;
+    MonoTime resend_at = node_.clock().now() + resend_after;
     while (true) {
+        const MonoTime end = std::min(deadline, local_give_up);
         const WakeReason reason =
-            park_in(link->ends[0].connector, fiber, std::min(deadline, local_give_up));
+            park_in(link->ends[0].connector, fiber, std::min(end, resend_at));
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
         if (link->ends[0].broken) return closed_error();
-        if (reason == WakeReason::DEADLINE)
-            return make_error(ErrorCode::TIMED_OUT, "connect to " + address);
         if (link->state == SimLink::State::ESTABLISHED)
             return std::unique_ptr<Conn>(std::move(conn));
         if (link->state == SimLink::State::REFUSED)
             return make_error(ErrorCode::CONNECTION_REFUSED, address);
+        if (reason != WakeReason::DEADLINE) continue;
+        if (node_.clock().now() >= end)
+            return make_error(ErrorCode::TIMED_OUT, "connect to " + address);
+        link->signal(SimLink::Signal::SYN, 1, link->draw_latency());
+        resend_after = resend_after * 2;
+        resend_at = node_.clock().now() + resend_after;
     }
 }
 

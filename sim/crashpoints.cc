@@ -24,6 +24,7 @@ RunOptions scenario() {
                     {"value_bytes_max", 1000},  {"plain_per_mille", 0},
                     {"window", 8},              {"nack_per_mille", 30},
                     {"die_per_mille", 0},       {"handler_ms_max", 0},
+                    {"graceful_restarts", 1},
                     {"leave_per_mille", 80},    {"segment_max_bytes", 16384},
                     {"checkpoint_every_bytes", 8192}, {"metadata_snapshot_records", 4},
                     {"ledger_max_bytes", 4096}, {"lease_ms", 2000},
@@ -119,7 +120,7 @@ class Explorer {
         if (at + options_.every > operations_) fmt::print(stderr, "\r\033[K");
     }
 
-    static constexpr std::uint64_t RECOVERY_OPERATIONS_TRIED = 40;
+    static constexpr std::uint64_t RECOVERY_OPERATIONS_TRIED = 160;
     const CrashpointOptions& options_;
     HeapStackPool stacks_;
     std::uint64_t operations_ = 0;

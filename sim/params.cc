@@ -41,6 +41,7 @@ const Row ROWS[] = {
     {"checkpoint_every_bytes", "flushed bytes between checkpoints",
      [](Rng& r) { return one_of(r, {8192, 32768, 131072}); }},
     {"metadata_snapshot_records", "mutations between snapshots", [](Rng& r) { return one_of(r, {8, 64}); }},
+    {"graceful_restarts", "orderly restarts of the broker", [](Rng& r) { return one_of(r, {0, 0, 1, 3}); }},
     {"ledger_max_bytes", "ledger size at which it is rotated behind a new cursor",
      [](Rng& r) { return one_of(r, {4096, 32768, 262144}); }},
     {"lease_ms", "delivery lease", [](Rng& r) { return one_of(r, {500, 2000, 30000}); }},

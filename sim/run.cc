@@ -21,6 +21,7 @@
 namespace mortar::sim {
 namespace {
 
+constexpr Duration SETUP = seconds(1);  // the operator's work before the first start
 constexpr Duration VIEW_EVERY = milliseconds(250);
 constexpr Duration HEALED_SERVICE_WITHIN = seconds(30);   // PUB works again
 constexpr Duration DRAIN_WITHIN = seconds(150);           // groups settle everything; backoff alone may take 30 s
@@ -53,7 +54,7 @@ class Run {
           params_(options.seed, options.pins),
           world_(options.seed, stacks),
           broker_node_(world_.add_node("broker")),
-          faults_end_(MonoTime{} + seconds(static_cast<std::int64_t>(params_["duration_s"]))),
+          faults_end_(MonoTime{} + SETUP + seconds(static_cast<std::int64_t>(params_["duration_s"]))),
           violations_([this] { return world_.now(); }),
           view_{durable_image()},
           checkers_(make_checkers(view_, violations_)),
@@ -79,7 +80,7 @@ class Run {
         const Result<std::vector<const Nemesis*>> families = parse_families(options_.nemesis, options_.seed);
         MORTAR_ASSERT(families.ok());
         FaultParameters parameters;
-        parameters.begin = MonoTime{} + FIRST_FAULT_AFTER;
+        parameters.begin = MonoTime{} + SETUP + FIRST_FAULT_AFTER;
         parameters.end = faults_end_;
         parameters.brokers = {broker_node_.name()};
         for (const SimNode* node : workload_.nodes()) parameters.clients.push_back(node->name());
@@ -111,6 +112,12 @@ class Run {
             }
             open_connections_.insert(send.conn_id);
         });
+        broker_node_.scheduler().spawn("operator", [this](Fiber& fiber) {
+            const Result<void> installed = install_token(fiber);
+            MORTAR_ASSERT(installed.ok());
+        });
+        world_.run_for(SETUP);
+        setup_operations_ = broker_node_.disk().operation_count();
         broker_node_.disk().set_operation_hook(
             [this](OperationPoint point, const DiskOperation& operation) { on_disk_operation(point, operation); });
         if (!options_.drop_sync.empty()) {
@@ -123,6 +130,11 @@ class Run {
             faults_.bring_back(node, back_after);
         });
         schedule_view();
+        Rng restarts = world_.stream("run", "restarts");
+        for (std::uint64_t i = 0; i < params_["graceful_restarts"]; ++i) {
+            const std::int64_t at_ms = restarts.between((SETUP + FIRST_FAULT_AFTER).to_ms(), faults_end_.ns / 1'000'000);
+            world_.at(MonoTime{} + milliseconds(at_ms), [this] { restart_gracefully(); });
+        }
     }
 
     // Numbers become #, so that a site stands for one place in the code.
@@ -151,7 +163,7 @@ class Run {
         }
         const CrashPlan& plan = options_.crash;
         if (plan.at_operation == 0 || broker_node_.stopping()) return;
-        const bool first = crashes_ == 0 && operation.number == plan.at_operation &&
+        const bool first = crashes_ == 0 && operation.number == setup_operations_ + plan.at_operation &&
                            (point == OperationPoint::AFTER) == plan.after;
         const bool again = crashes_ == 1 && plan.again_after != 0 && point == OperationPoint::BEFORE &&
                            operation.number == crashed_at_operation_ + plan.again_after;
@@ -224,11 +236,12 @@ class Run {
         tell("broker starts");
         serving_ = false;
         stopping_ = false;
+        restart_asked_ = false;
         stopped_.reset();
         broker_ = std::make_unique<Broker>(broker_node_.env(), broker_options());
         broker_node_.scheduler().spawn("broker.main", [this](Fiber& fiber) {
-            Result<void> ended = install_token(fiber);
-            if (ended.ok()) ended = broker_->run(fiber);
+            Result<void> ended = broker_->run(fiber);
+            if (ended.ok() && stopping_ && restart_asked_) return start_broker_again();
             if (!ended.ok() || !stopping_) {
                 report(13, "the broker serves after every honest crash",
                        "it stopped: " + (ended.ok() ? std::string("without an error") : ended.error().to_string()));
@@ -241,10 +254,28 @@ class Run {
     Result<void> install_token(Fiber& fiber) {
         Disk& disk = broker_node_.disk();
         MORTAR_TRY(make_folders_durably(fiber, disk, "auth"));
-        if (read_whole_file(fiber, disk, "auth/client.sha256", 4096).ok()) return {};
         const std::string line = to_hex(sha256(as_byte_span(CLIENT_TOKEN))) + "\n";
         MORTAR_TRY(write_new_file(fiber, disk, "auth/client.sha256.tmp", as_byte_span(line)));
         return publish_file(fiber, disk, "auth", "client.sha256.tmp", "client.sha256");
+    }
+
+    // SIGTERM and a new process; nothing when it is down or not up yet.
+    void restart_gracefully() {
+        if (!serving_ || stopping_ || broker_ == nullptr) return;
+        tell("broker is asked to restart");
+        MORTAR_SOMETIMES(true, "graceful restart");
+        stopping_ = true;
+        restart_asked_ = true;
+        broker_->stop();
+    }
+    void start_broker_again() {
+        world_.after(milliseconds(5), [this] {
+            // A crash may have been faster.
+            if (!restart_asked_) return;
+            broker_node_.kill();
+            on_down(broker_node_);
+            faults_.bring_back(broker_node_, milliseconds(5));
+        });
     }
 
     void on_down(SimNode& node) {
@@ -252,6 +283,7 @@ class Run {
         if (&node != &broker_node_) return workload_.on_node_down(node);
         broker_.reset();
         serving_ = false;
+        restart_asked_ = false;
         for (auto& checker : checkers_) checker->on_broker_down();
         end_dead_connections();
     }
@@ -426,7 +458,7 @@ class Run {
         report_.simulated_ms = world_.now().ns / 1'000'000;
         report_.acked_pubs = tap_.acked_pubs();
         report_.acked_messages = tap_.acked_messages();
-        report_.disk_operations = broker_node_.disk().operation_count();
+        report_.disk_operations = broker_node_.disk().operation_count() - setup_operations_;
         report_.faults = faults_.fired();
         report_.parameters = params_.all();
         for (const auto& checker : checkers_) report_.checks[checker->number()] += checker->checks();
@@ -464,6 +496,8 @@ class Run {
     std::map<PartitionKey, Sequence> last_sequences_;
     std::deque<std::string> story_;
     std::string harness_fault_;
+    std::uint64_t setup_operations_ = 0;
+    bool restart_asked_ = false;
     int crashes_ = 0;
     std::uint64_t crashed_at_operation_ = 0;
 };

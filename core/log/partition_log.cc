@@ -10,6 +10,7 @@
 #include "core/log/files.h"
 #include "core/log/recovery.h"
 #include "core/log/tail_cache.h"
+#include "core/log/whole_file.h"
 #include "core/log/writer.h"
 
 namespace mortar {
@@ -180,7 +181,7 @@ class LogOnDisk final : public PartitionLog {
         Segment* segment = segments_.back().get();
         LogWriter::NextFile next;
         next.open = [this, segment](Fiber& fiber) -> Result<std::shared_ptr<File>> {
-            if (!folder_is_durable_) MORTAR_TRY(make_folder_durable(fiber));
+            if (!folder_is_durable_) MORTAR_TRY(make_folders_durably(fiber, env_.disk, folder_));
             folder_is_durable_ = true;
             const NewSegment made = MORTAR_TRY(
                 create_segment(fiber, env_.disk, folder_, segment->base_sequence(), {}));
@@ -190,17 +191,6 @@ class LogOnDisk final : public PartitionLog {
         next.first_offset = SEGMENT_HEAD_BYTES;
         next.grow_bytes_max = options_.segment_max_bytes;
         use_file(std::move(next));
-    }
-
-    // Folders that exist may have been made by a process that died before it synced their names.
-    Result<void> make_folder_durable(Fiber& fiber) {
-        MORTAR_TRY(env_.disk.make_folders(fiber, folder_));
-        for (std::string folder = folder_; !folder.empty();) {
-            const std::size_t cut = folder.rfind('/');
-            folder.resize(cut == std::string::npos ? 0 : cut);
-            MORTAR_TRY(env_.disk.sync_folder(fiber, folder));
-        }
-        return {};
     }
 
     void use_file(LogWriter::NextFile next) {

@@ -89,6 +89,9 @@ Result<void> DiskMetadataLog::recover(Fiber& fiber) {
     // The last record may be in the page cache only. Writing it again in place could tear what was acknowledged;
     // a new generation leaves the old one as it is until the new one is durable.
     if (!recovered.is_tail_clean) return rotate(fiber);
+    // Names that are seen here may be those of a process that died between rename and sync; what is appended must not go
+    // with them.
+    MORTAR_TRY(env_.disk.sync_folder(fiber, folder_));
     const std::string name = metadata_log_name(catalog_.last_mutation().next());
     file_ = MORTAR_TRY(env_.disk.open(fiber, join_path(folder_, name), OpenMode::READ_WRITE));
     return {};

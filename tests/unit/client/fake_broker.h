@@ -163,11 +163,12 @@ class FakeBroker {
         topics.find(topic)->second.partitions[partition].log.push_back({"", std::move(value), 0, 0});
     }
     void listen(FakeNet& net, const std::string& address) {
-        net.acceptors[address] = [this](std::unique_ptr<Conn> conn) {
-            ++connection_count;
-            auto shared = std::make_shared<std::unique_ptr<Conn>>(std::move(conn));
-            scheduler_.spawn("fake.connection", [this, shared](Fiber& fiber) { serve(fiber, **shared); });
-        };
+        net.acceptors[address] = [this](std::unique_ptr<Conn> conn) { serve_connection(std::move(conn)); };
+    }
+    void serve_connection(std::unique_ptr<Conn> conn) {
+        ++connection_count;
+        auto shared = std::make_shared<std::unique_ptr<Conn>>(std::move(conn));
+        scheduler_.spawn("fake.connection", [this, shared](Fiber& fiber) { serve(fiber, **shared); });
     }
     std::size_t count(wire::Op op) const {
         return static_cast<std::size_t>(

@@ -39,12 +39,14 @@ Error closed_error() {
 
 mortar::Duration to_duration(std::chrono::milliseconds time) {
     constexpr std::int64_t MS_MAX = mortar::NEVER.ns / 1'000'000;
-    return mortar::milliseconds(std::min<std::int64_t>(std::max<std::int64_t>(time.count(), 0), MS_MAX));
+    return mortar::milliseconds(
+        std::min<std::int64_t>(std::max<std::int64_t>(time.count(), 0), MS_MAX));
 }
 
 mortar::wire::NackReason to_reason(Verdict verdict) {
     if (verdict == Verdict::REJECT) return mortar::wire::NackReason::REJECT;
-    return verdict == Verdict::REQUEUE ? mortar::wire::NackReason::REQUEUE : mortar::wire::NackReason::RETRY;
+    return verdict == Verdict::REQUEUE ? mortar::wire::NackReason::REQUEUE
+                                       : mortar::wire::NackReason::RETRY;
 }
 
 Message to_public(mortar::client::Message&& from) {
@@ -127,8 +129,8 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
             if (stopping || (closing && caller == Caller::APPLICATION)) return closed_error();
             ++calls;
             real->scheduler().post([this, promise, body = std::move(body)] {
-                real->scheduler().spawn("app.call",
-                                        [promise, body](Fiber& fiber) { promise->set_value(body(fiber)); });
+                real->scheduler().spawn(
+                    "app.call", [promise, body](Fiber& fiber) { promise->set_value(body(fiber)); });
             });
         }
         Result<T> result = answer.get();
@@ -176,7 +178,8 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
                 pump_told = false;
                 room.notify_all();
             }
-            for (Publication& publication : batch) hand_over(fiber, std::move(publication));
+            for (Publication& publication : batch)
+                hand_over(fiber, std::move(publication));
             if (!batch.empty()) continue;
             if (!pump_event.wait(fiber).ok()) return;
         }
@@ -192,7 +195,8 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
                     (*callback)(to_public(published.error()));
                     return;
                 }
-                (*callback)(Receipt{published->partition.value, published->sequence.value, published->deduplicated});
+                (*callback)(Receipt{published->partition.value, published->sequence.value,
+                                    published->deduplicated});
             });
         if (!accepted.ok() && *callback) (*callback)(to_public(accepted.error()));
         ++handed_count;
@@ -206,7 +210,8 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
             wanted = pushed_count;
         }
         return call<void>([this, wanted, timeout](Fiber& fiber) -> Result<void> {
-            const mortar::MonoTime deadline = mortar::deadline_after(env.clock, to_duration(timeout));
+            const mortar::MonoTime deadline =
+                mortar::deadline_after(env.clock, to_duration(timeout));
             while (handed_count < wanted) {
                 const mortar::Result<void> waited = handed_event.wait(fiber, deadline);
                 if (!waited.ok()) return to_public(waited.error());
@@ -217,12 +222,16 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
         });
     }
 
-    using TopicCall = mortar::Result<mortar::client::TopicInfo> (*)(Fiber&, Impl&, const std::string&, std::uint16_t,
-                                                                   mortar::MonoTime);
+    using TopicCall = mortar::Result<mortar::client::TopicInfo> (*)(Fiber&, Impl&,
+                                                                    const std::string&,
+                                                                    std::uint16_t,
+                                                                    mortar::MonoTime);
     Result<TopicInfo> topic_call(TopicCall do_it, std::string name, std::uint16_t partition_count) {
-        return call<TopicInfo>([this, do_it, name = std::move(name), partition_count](Fiber& fiber) -> Result<TopicInfo> {
+        return call<TopicInfo>([this, do_it, name = std::move(name),
+                                partition_count](Fiber& fiber) -> Result<TopicInfo> {
             const mortar::MonoTime deadline = mortar::deadline_after(env.clock, TOPIC_CALL_TIMEOUT);
-            const mortar::Result<mortar::client::TopicInfo> info = do_it(fiber, *this, name, partition_count, deadline);
+            const mortar::Result<mortar::client::TopicInfo> info =
+                do_it(fiber, *this, name, partition_count, deadline);
             if (!info.ok()) return to_public(info.error());
             return TopicInfo{info->topic_id.value, info->partition_count, info->existed};
         });
@@ -264,8 +273,8 @@ struct Consumer::Impl {
         return client->call<Message>([this, timeout](Fiber& fiber) -> Result<Message> {
             if (!consumer) return closed_error();
             ++users;
-            mortar::Result<mortar::client::Message> message =
-                consumer->next(fiber, mortar::deadline_after(client->env.clock, to_duration(timeout)));
+            mortar::Result<mortar::client::Message> message = consumer->next(
+                fiber, mortar::deadline_after(client->env.clock, to_duration(timeout)));
             --users;
             unused.notify_all();
             if (!message.ok()) return to_public(message.error());
@@ -293,14 +302,16 @@ void Consumer::Impl::close() {
     if (std::exchange(closed, true)) return;
     handler_stops = true;
     if (handler_thread.joinable()) handler_thread.join();
-    (void)client->call<void>([this](Fiber& fiber) -> Result<void> {
-        if (consumer) consumer->close(fiber);
-        while (users > 0) {
-            if (!unused.wait(fiber).ok()) break;
-        }
-        consumer.reset();
-        return {};
-    }, Client::Impl::Caller::CLOSE);
+    (void)client->call<void>(
+        [this](Fiber& fiber) -> Result<void> {
+            if (consumer) consumer->close(fiber);
+            while (users > 0) {
+                if (!unused.wait(fiber).ok()) break;
+            }
+            consumer.reset();
+            return {};
+        },
+        Client::Impl::Caller::CLOSE);
 }
 
 void Client::Impl::close() {
@@ -316,10 +327,12 @@ void Client::Impl::close() {
     for (const std::weak_ptr<Consumer::Impl>& weak : open) {
         if (const std::shared_ptr<Consumer::Impl> consumer = weak.lock()) consumer->close();
     }
-    (void)call<void>([this](Fiber& fiber) -> Result<void> {
-        producer->close(fiber);
-        return {};
-    }, Caller::CLOSE);
+    (void)call<void>(
+        [this](Fiber& fiber) -> Result<void> {
+            producer->close(fiber);
+            return {};
+        },
+        Caller::CLOSE);
     std::deque<Publication> left;
     {
         std::unique_lock lock(mutex);
@@ -337,10 +350,13 @@ void Client::Impl::close() {
 
 Result<Client> Client::connect(ClientOptions options) {
     if (options.addresses.empty() || options.buffered_count_max == 0) {
-        return to_public(mortar::make_error(ErrorCode::INVALID_ARGUMENT, "at least one address, and room for one message, are needed"));
+        return to_public(
+            mortar::make_error(ErrorCode::INVALID_ARGUMENT,
+                               "at least one address, and room for one message, are needed"));
     }
     if (options.token.size() > mortar::wire::MAX_TOKEN_LEN) {
-        return to_public(mortar::make_error(ErrorCode::INVALID_ARGUMENT, "the token is longer than 4096 bytes"));
+        return to_public(
+            mortar::make_error(ErrorCode::INVALID_ARGUMENT, "the token is longer than 4096 bytes"));
     }
     mortar::RealEnvOptions env_options;
     env_options.log_level = mortar::LogLevel::ERROR;
@@ -351,8 +367,8 @@ Result<Client> Client::connect(ClientOptions options) {
     Client client(impl);
     const Result<void> up = impl->call<void>([impl = impl.get()](Fiber& fiber) -> Result<void> {
         const mortar::Duration patience = to_duration(impl->options.connect_timeout);
-        const mortar::Result<void> waited =
-            impl->producer->link().wait_up(fiber, mortar::deadline_after(impl->env.clock, patience));
+        const mortar::Result<void> waited = impl->producer->link().wait_up(
+            fiber, mortar::deadline_after(impl->env.clock, patience));
         if (!waited.ok()) return to_public(waited.error());
         return {};
     });
@@ -381,7 +397,8 @@ Result<Receipt> Client::publish(std::string topic, std::string key, std::string 
     return publish_async(std::move(topic), std::move(key), std::move(value)).get();
 }
 
-std::future<Result<Receipt>> Client::publish_async(std::string topic, std::string key, std::string value) {
+std::future<Result<Receipt>> Client::publish_async(std::string topic, std::string key,
+                                                   std::string value) {
     auto promise = std::make_shared<std::promise<Result<Receipt>>>();
     std::future<Result<Receipt>> future = promise->get_future();
     publish_async(std::move(topic), std::move(key), std::move(value),
@@ -389,7 +406,8 @@ std::future<Result<Receipt>> Client::publish_async(std::string topic, std::strin
     return future;
 }
 
-void Client::publish_async(std::string topic, std::string key, std::string value, PublishCallback callback) {
+void Client::publish_async(std::string topic, std::string key, std::string value,
+                           PublishCallback callback) {
     impl_->publish({std::move(topic), std::move(key), std::move(value), std::move(callback)});
 }
 
@@ -399,24 +417,30 @@ Result<void> Client::flush(std::chrono::milliseconds timeout) {
 
 Result<TopicInfo> Client::create_topic(std::string name, std::uint16_t partition_count) {
     return impl_->topic_call(
-        [](Fiber& fiber, Impl& impl, const std::string& topic, std::uint16_t count, mortar::MonoTime deadline) {
-            return mortar::client::create_topic(fiber, impl.client_env(), impl.producer->link(), topic, count, deadline);
+        [](Fiber& fiber, Impl& impl, const std::string& topic, std::uint16_t count,
+           mortar::MonoTime deadline) {
+            return mortar::client::create_topic(fiber, impl.client_env(), impl.producer->link(),
+                                                topic, count, deadline);
         },
         std::move(name), partition_count);
 }
 
 Result<TopicInfo> Client::lookup_topic(std::string name) {
     return impl_->topic_call(
-        [](Fiber& fiber, Impl& impl, const std::string& topic, std::uint16_t, mortar::MonoTime deadline) {
-            return mortar::client::lookup_topic(fiber, impl.client_env(), impl.producer->link(), topic, deadline);
+        [](Fiber& fiber, Impl& impl, const std::string& topic, std::uint16_t,
+           mortar::MonoTime deadline) {
+            return mortar::client::lookup_topic(fiber, impl.client_env(), impl.producer->link(),
+                                                topic, deadline);
         },
         std::move(name), 0);
 }
 
 Result<TopicInfo> Client::delete_topic(std::string name) {
     return impl_->topic_call(
-        [](Fiber& fiber, Impl& impl, const std::string& topic, std::uint16_t, mortar::MonoTime deadline) {
-            return mortar::client::delete_topic(fiber, impl.client_env(), impl.producer->link(), topic, deadline);
+        [](Fiber& fiber, Impl& impl, const std::string& topic, std::uint16_t,
+           mortar::MonoTime deadline) {
+            return mortar::client::delete_topic(fiber, impl.client_env(), impl.producer->link(),
+                                                topic, deadline);
         },
         std::move(name), 0);
 }
@@ -443,7 +467,8 @@ Consumer Client::subscribe(ConsumerOptions options) {
         core.lease = to_duration(consumer->options.lease);
         Client::Impl& client = *consumer->client;
         const std::string rng_name = "app.consumer" + std::to_string(client.next_consumer++);
-        consumer->consumer.emplace(client.client_env(), client.link_options(rng_name), std::move(core));
+        consumer->consumer.emplace(client.client_env(), client.link_options(rng_name),
+                                   std::move(core));
         consumer->consumer->start();
     });
     return Consumer(std::move(consumer));
@@ -471,15 +496,16 @@ void Consumer::ack(const Message& message) {
 }
 
 Result<void> Consumer::ack_and_wait(const Message& message) {
-    return impl_->client->call<void>([impl = impl_, core = to_settle(message)](Fiber& fiber) -> Result<void> {
-        if (!impl->consumer) return closed_error();
-        ++impl->users;
-        const mortar::Result<void> acked = impl->consumer->ack_and_wait(fiber, core);
-        --impl->users;
-        impl->unused.notify_all();
-        if (!acked.ok()) return to_public(acked.error());
-        return {};
-    });
+    return impl_->client->call<void>(
+        [impl = impl_, core = to_settle(message)](Fiber& fiber) -> Result<void> {
+            if (!impl->consumer) return closed_error();
+            ++impl->users;
+            const mortar::Result<void> acked = impl->consumer->ack_and_wait(fiber, core);
+            --impl->users;
+            impl->unused.notify_all();
+            if (!acked.ok()) return to_public(acked.error());
+            return {};
+        });
 }
 
 void Consumer::settle(const Message& message, Verdict verdict) {
@@ -493,7 +519,8 @@ void Consumer::settle(const Message& message, Verdict verdict) {
     });
 }
 
-void Consumer::run(std::function<Verdict(const Message&)> handler, std::function<void(const Error&)> on_end) {
+void Consumer::run(std::function<Verdict(const Message&)> handler,
+                   std::function<void(const Error&)> on_end) {
     const std::lock_guard lock(impl_->close_mutex);
     if (impl_->closed || impl_->handler_thread.joinable()) return;
     impl_->handler_thread = mortar::start_thread(

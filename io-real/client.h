@@ -53,7 +53,8 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
   public:
-    Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: meant to convert
+    Result(T value)
+        : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: meant to convert
     Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
     bool ok() const { return state_.index() == 0; }
     explicit operator bool() const { return ok(); }
@@ -84,7 +85,8 @@ class [[nodiscard]] Result<void> {
 };
 
 struct ClientOptions {
-    std::vector<std::string> addresses = {"127.0.0.1:7188"};  // host:port of any brokers of the cluster
+    std::vector<std::string> addresses = {
+        "127.0.0.1:7188"};  // host:port of any brokers of the cluster
     std::string token;
     // How long connect waits for a broker. Afterwards the client reconnects by itself, for ever.
     std::chrono::milliseconds connect_timeout{10'000};
@@ -166,7 +168,8 @@ class Consumer {
     // Calls handler for each message, one after the other, on a thread of this consumer, until close; settles each with
     // what handler returns. Do not poll then. on_end, if given, is called on that thread with the reason when the member
     // cannot go on. At most once a consumer. An exception that leaves handler ends the process.
-    void run(std::function<Verdict(const Message&)> handler, std::function<void(const Error&)> on_end = nullptr);
+    void run(std::function<Verdict(const Message&)> handler,
+             std::function<void(const Error&)> on_end = nullptr);
     // Waits for a handler that runs, settles what was acked, leaves the group. Messages that were not settled go to
     // other members at once. Idempotent. Not from the handler.
     void close();
@@ -192,9 +195,11 @@ class Client {
     // takes the same partition.
     Result<Receipt> publish(std::string topic, std::string key, std::string value);
     // The same without waiting; blocks only while too much is under way.
-    std::future<Result<Receipt>> publish_async(std::string topic, std::string key, std::string value);
+    std::future<Result<Receipt>> publish_async(std::string topic, std::string key,
+                                               std::string value);
     // .. with a callback on the loop thread instead of a future.
-    void publish_async(std::string topic, std::string key, std::string value, PublishCallback callback);
+    void publish_async(std::string topic, std::string key, std::string value,
+                       PublishCallback callback);
     // Waits until all that was published so far is answered (each its own way). TIMED_OUT.
     Result<void> flush(std::chrono::milliseconds timeout = std::chrono::milliseconds::max());
 

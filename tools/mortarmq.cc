@@ -14,11 +14,14 @@ constexpr const char* EXAMPLES =
     "  mortarmq topics create orders --partitions 4\n"
     "  mortarmq topics list\n"
     "  mortarmq produce orders < lines.txt\n"
-    "  mortarmq produce orders --key-sep : users.txt      key and value of a line stand around the first ':'\n"
-    "  mortarmq consume orders --group billing            until Ctrl-C, which acknowledges what was printed\n"
+    "  mortarmq produce orders --key-sep : users.txt      key and value of a line stand around the "
+    "first ':'\n"
+    "  mortarmq consume orders --group billing            until Ctrl-C, which acknowledges what "
+    "was printed\n"
     "  mortarmq consume orders --group billing --count 10 --format '%p %s %k %v\\n'\n"
     "  mortarmq --addr a:7188 --addr b:7188 --token-file token topics create events\n"
-    "\nOutput is tab-separated with fixed columns; --json gives JSON. Exit codes: 0 done, 2 bad arguments,\n"
+    "\nOutput is tab-separated with fixed columns; --json gives JSON. Exit codes: 0 done, 2 bad "
+    "arguments,\n"
     "3 broker unreachable, 4 refused by the broker.\n";
 
 struct Arguments {
@@ -31,14 +34,16 @@ struct Arguments {
 };
 
 void add_global_options(CLI::App& app, GlobalOptions& global) {
-    app.add_option("--addr", global.addresses, "a broker's client address; may be given several times")
+    app.add_option("--addr", global.addresses,
+                   "a broker's client address; may be given several times")
         ->envname("MORTARMQ_ADDR")
         ->allow_extra_args(false)
         ->take_all()
         ->capture_default_str();
     app.add_option("--admin", global.admin, "the admin server's address")->capture_default_str();
     app.add_option("--token-file", global.token_file, "a file with the client token");
-    app.add_option("--connect-timeout", global.connect_timeout_s, "seconds until a broker counts as unreachable")
+    app.add_option("--connect-timeout", global.connect_timeout_s,
+                   "seconds until a broker counts as unreachable")
         ->check(CLI::Range(1u, 3600u))
         ->capture_default_str();
     app.add_flag("--json", global.json, "JSON instead of tab-separated columns");
@@ -56,9 +61,13 @@ void add_topics(CLI::App& app, Arguments& arguments) {
     CLI::App* topics = app.add_subcommand("topics", "create, delete and list topics");
     topics->require_subcommand(1);
 
-    CLI::App* create = topics->add_subcommand("create", "columns: created, existed or mismatch; topic_id");
-    create->add_option("NAME", arguments.create.name, "tokens separated by dots, at most 251 bytes")->required();
-    create->add_option("--partitions", arguments.create.partition_count, "1 to 1024; without it the broker's default")
+    CLI::App* create =
+        topics->add_subcommand("create", "columns: created, existed or mismatch; topic_id");
+    create->add_option("NAME", arguments.create.name, "tokens separated by dots, at most 251 bytes")
+        ->required();
+    create
+        ->add_option("--partitions", arguments.create.partition_count,
+                     "1 to 1024; without it the broker's default")
         ->check(CLI::Range(1, 1024));
     create->callback([&arguments] {
         arguments.command = [&](mortar::Fiber& fiber, Session& session) {
@@ -84,13 +93,16 @@ void add_produce(CLI::App& app, Arguments& arguments) {
     CLI::App* command = app.add_subcommand("produce", "publish lines; a summary goes to stderr");
     command->add_option("TOPIC", produce.topic)->required();
     command->add_option("FILE", produce.files, "files to read; none or - is the standard input");
-    command->add_option("--key-sep", produce.key_separator, "what stands between key and value of a line");
+    command->add_option("--key-sep", produce.key_separator,
+                        "what stands between key and value of a line");
     command->add_option("--ack-log", produce.ack_log,
                         "write a line `partition sequence line_number` for each acknowledged line");
     command->add_option("--outstanding", produce.outstanding_max, "messages under way at most")
         ->check(CLI::Range(1u, 65536u))
         ->capture_default_str();
-    command->add_option("--timeout", produce.timeout_s, "seconds after which a message counts as failed")
+    command
+        ->add_option("--timeout", produce.timeout_s,
+                     "seconds after which a message counts as failed")
         ->check(CLI::Range(1u, 86400u))
         ->capture_default_str();
     command->callback([&arguments] {
@@ -104,15 +116,19 @@ void add_consume(CLI::App& app, Arguments& arguments) {
     Consume& consume = arguments.consume;
     CLI::App* command = app.add_subcommand("consume", "print what a group gets");
     command->add_option("TOPIC", consume.topic)->required();
-    command->add_option("--group", consume.group, "the group to join; made when it is new")->required();
+    command->add_option("--group", consume.group, "the group to join; made when it is new")
+        ->required();
     command->add_option("--count", consume.count, "stop after so many messages");
-    command->add_option("--timeout", consume.timeout_s, "stop after so many seconds without a message");
+    command->add_option("--timeout", consume.timeout_s,
+                        "stop after so many seconds without a message");
     command->add_option("--from", consume.from, "where a new group starts")
         ->check(CLI::IsMember({"earliest", "latest"}))
         ->capture_default_str();
-    command->add_flag("--no-ack", consume.no_ack, "acknowledge nothing: all that was printed comes again");
-    command->add_option("--format", consume.format,
-                        "%t topic, %p partition, %s sequence, %a attempt, %k key, %v value, \\n, \\t")
+    command->add_flag("--no-ack", consume.no_ack,
+                      "acknowledge nothing: all that was printed comes again");
+    command
+        ->add_option("--format", consume.format,
+                     "%t topic, %p partition, %s sequence, %a attempt, %k key, %v value, \\n, \\t")
         ->capture_default_str();
     command->callback([&arguments] {
         arguments.command = [&](mortar::Fiber& fiber, Session& session) {

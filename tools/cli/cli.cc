@@ -17,25 +17,34 @@ bool read_token(const GlobalOptions& options, std::string& token) {
     if (options.token_file.empty()) return true;
     std::ifstream file(options.token_file, std::ios::binary);
     if (!file) {
-        fmt::print(stderr, "mortarmq: cannot read the token file {}: check the path and its permissions\n",
+        fmt::print(stderr,
+                   "mortarmq: cannot read the token file {}: check the path and its permissions\n",
                    options.token_file);
         return false;
     }
     token.assign(std::istreambuf_iterator<char>(file), {});
-    while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+    while (!token.empty() && (token.back() == '\n' || token.back() == '\r'))
+        token.pop_back();
     if (token.size() <= wire::MAX_TOKEN_LEN) return true;
-    fmt::print(stderr, "mortarmq: the token in {} is longer than {} bytes\n", options.token_file, wire::MAX_TOKEN_LEN);
+    fmt::print(stderr, "mortarmq: the token in {} is longer than {} bytes\n", options.token_file,
+               wire::MAX_TOKEN_LEN);
     return false;
 }
 
 const char* next_step(ErrorCode code) {
     switch (code) {
-        case ErrorCode::UNKNOWN_TOPIC: return "`mortarmq topics create NAME` makes a topic, `topics list` shows them";
-        case ErrorCode::AUTH_FAILED: return "check --token-file against auth/client.sha256 of the broker";
-        case ErrorCode::TOPIC_EXISTS_MISMATCH: return "use the partition count it has, or another name";
-        case ErrorCode::GROUP_EXISTS_MISMATCH: return "this group reads another topic: use another --group";
-        case ErrorCode::UNSUPPORTED_VERSION: return "use a mortarmq of the broker's version";
-        default: return nullptr;
+        case ErrorCode::UNKNOWN_TOPIC:
+            return "`mortarmq topics create NAME` makes a topic, `topics list` shows them";
+        case ErrorCode::AUTH_FAILED:
+            return "check --token-file against auth/client.sha256 of the broker";
+        case ErrorCode::TOPIC_EXISTS_MISMATCH:
+            return "use the partition count it has, or another name";
+        case ErrorCode::GROUP_EXISTS_MISMATCH:
+            return "this group reads another topic: use another --group";
+        case ErrorCode::UNSUPPORTED_VERSION:
+            return "use a mortarmq of the broker's version";
+        default:
+            return nullptr;
     }
 }
 
@@ -83,8 +92,10 @@ int report(const Error& error) {
 
 int report_unreachable(const Session& session, const Error& error) {
     if (!is_local(error.code)) return report(error);
-    fmt::print(stderr, "mortarmq: {}\nmortarmq: is the broker running? `mortarmqd --dev` starts one; --addr HOST:PORT "
-                       "names another ({} s were spent, --connect-timeout changes that)\n",
+    fmt::print(stderr,
+               "mortarmq: {}\nmortarmq: is the broker running? `mortarmqd --dev` starts one; "
+               "--addr HOST:PORT "
+               "names another ({} s were spent, --connect-timeout changes that)\n",
                error.detail, session.options.connect_timeout_s);
     return EXIT_UNREACHABLE;
 }

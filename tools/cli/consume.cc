@@ -16,7 +16,8 @@ namespace {
 // Without acks nothing frees credit: the window is as wide as the protocol allows.
 constexpr std::uint16_t NO_ACK_CREDIT_COUNT = 65'535;
 
-std::string formatted(const std::string& format, const std::string& topic, const client::Message& message) {
+std::string formatted(const std::string& format, const std::string& topic,
+                      const client::Message& message) {
     std::string text;
     for (std::size_t i = 0; i < format.size(); ++i) {
         const char c = format[i];
@@ -30,13 +31,27 @@ std::string formatted(const std::string& format, const std::string& topic, const
             continue;
         }
         switch (next) {
-            case 't': text.append(topic); break;
-            case 'p': text.append(std::to_string(message.partition.value)); break;
-            case 's': text.append(std::to_string(message.sequence.value)); break;
-            case 'a': text.append(std::to_string(message.attempt)); break;
-            case 'k': text.append(message.key); break;
-            case 'v': text.append(message.value); break;
-            default: text.push_back(next); break;
+            case 't':
+                text.append(topic);
+                break;
+            case 'p':
+                text.append(std::to_string(message.partition.value));
+                break;
+            case 's':
+                text.append(std::to_string(message.sequence.value));
+                break;
+            case 'a':
+                text.append(std::to_string(message.attempt));
+                break;
+            case 'k':
+                text.append(message.key);
+                break;
+            case 'v':
+                text.append(message.value);
+                break;
+            default:
+                text.push_back(next);
+                break;
         }
     }
     return text;
@@ -66,10 +81,12 @@ class Consumption {
         if (!caught.ok()) return report(caught.error());
         consumer_.start();
         const Result<void> up = consumer_.link().wait_up(fiber, session_.connect_deadline());
-        const int exit_code = up.ok() ? print_messages(fiber) : report_unreachable(session_, up.error());
+        const int exit_code =
+            up.ok() ? print_messages(fiber) : report_unreachable(session_, up.error());
         consumer_.close(fiber);
         std::fflush(stdout);
-        fmt::print(stderr, "{} messages, {} acknowledged\n", printed_count_, consumer_.stats().acked);
+        fmt::print(stderr, "{} messages, {} acknowledged\n", printed_count_,
+                   consumer_.stats().acked);
         return exit_code;
     }
 
@@ -94,7 +111,8 @@ class Consumption {
         while (!interrupted_ && (arguments_.count == 0 || printed_count_ < arguments_.count)) {
             const MonoTime now = session_.env.clock.now();
             if (now >= give_up) break;
-            Result<client::Message> message = consumer_.next(fiber, std::min(give_up, now + LOOK_UP_EVERY));
+            Result<client::Message> message =
+                consumer_.next(fiber, std::min(give_up, now + LOOK_UP_EVERY));
             if (message.is(ErrorCode::TIMED_OUT)) {
                 std::fflush(stdout);
                 continue;
@@ -104,7 +122,9 @@ class Consumption {
                                          ? as_json(arguments_.topic, *message)
                                          : formatted(arguments_.format, arguments_.topic, *message);
             if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-                fmt::print(stderr, "mortarmq: cannot write to the standard output; the last message is not acknowledged\n");
+                fmt::print(stderr,
+                           "mortarmq: cannot write to the standard output; the last message is not "
+                           "acknowledged\n");
                 return EXIT_ARGUMENTS;
             }
             ++printed_count_;

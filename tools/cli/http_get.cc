@@ -17,7 +17,8 @@ Result<HttpAnswer> parse_http_answer(std::string_view text) {
     const std::size_t head_end = text.find("\r\n\r\n");
     HttpAnswer answer;
     if (!text.starts_with(VERSION) || head_end == std::string_view::npos) {
-        return make_error(ErrorCode::MALFORMED_PAYLOAD, "what answers there is not the admin server of a broker");
+        return make_error(ErrorCode::MALFORMED_PAYLOAD,
+                          "what answers there is not the admin server of a broker");
     }
     const std::string_view status = text.substr(VERSION.size(), STATUS_DIGITS);
     std::from_chars(status.data(), status.data() + status.size(), answer.status);

@@ -24,11 +24,14 @@ struct LineReader::Shared {
     Event arrived;  // the loop's
 
     // False when nobody wants more.
-    static bool hand_over(const std::shared_ptr<Shared>& shared, std::vector<std::string>& lines, bool last) {
+    static bool hand_over(const std::shared_ptr<Shared>& shared, std::vector<std::string>& lines,
+                          bool last) {
         {
             std::unique_lock lock(shared->mutex);
-            shared->room.wait(lock, [&] { return shared->stopped || shared->lines.size() < LINES_AHEAD; });
-            for (std::string& line : lines) shared->lines.push_back(std::move(line));
+            shared->room.wait(
+                lock, [&] { return shared->stopped || shared->lines.size() < LINES_AHEAD; });
+            for (std::string& line : lines)
+                shared->lines.push_back(std::move(line));
             shared->ended = shared->ended || last;
             if (shared->stopped) return false;
         }
@@ -37,10 +40,13 @@ struct LineReader::Shared {
         return true;
     }
 
-    static std::optional<Error> read_file(const std::shared_ptr<Shared>& shared, const std::string& path) {
+    static std::optional<Error> read_file(const std::shared_ptr<Shared>& shared,
+                                          const std::string& path) {
         const bool is_stdin = path == "-";
         const int fd = is_stdin ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-        if (fd < 0) return make_error(ErrorCode::IO_ERROR, fmt::format("{}: {}", path, std::strerror(errno)));
+        if (fd < 0)
+            return make_error(ErrorCode::IO_ERROR,
+                              fmt::format("{}: {}", path, std::strerror(errno)));
         std::string rest;
         std::vector<std::string> lines;
         std::vector<char> buffer(64 * 1024);
@@ -48,17 +54,22 @@ struct LineReader::Shared {
         while (!failed) {
             const ssize_t count = ::read(fd, buffer.data(), buffer.size());
             if (count < 0 && errno == EINTR) continue;
-            if (count < 0) failed = make_error(ErrorCode::IO_ERROR, fmt::format("{}: {}", path, std::strerror(errno)));
+            if (count < 0)
+                failed = make_error(ErrorCode::IO_ERROR,
+                                    fmt::format("{}: {}", path, std::strerror(errno)));
             if (count <= 0) break;
             rest.append(buffer.data(), static_cast<std::size_t>(count));
             std::size_t begin = 0;
-            for (std::size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n', begin)) {
+            for (std::size_t end = rest.find('\n'); end != std::string::npos;
+                 end = rest.find('\n', begin)) {
                 lines.push_back(rest.substr(begin, end - begin));
                 begin = end + 1;
             }
             rest.erase(0, begin);
             if (rest.size() > LINE_BYTES_MAX) {
-                failed = make_error(ErrorCode::INVALID_ARGUMENT, fmt::format("{}: a line is longer than {} bytes", path, LINE_BYTES_MAX));
+                failed = make_error(
+                    ErrorCode::INVALID_ARGUMENT,
+                    fmt::format("{}: a line is longer than {} bytes", path, LINE_BYTES_MAX));
             }
             if (!lines.empty() && !hand_over(shared, lines, false)) break;
         }
@@ -68,7 +79,8 @@ struct LineReader::Shared {
         return failed;
     }
 
-    static void read_all(const std::shared_ptr<Shared>& shared, const std::vector<std::string>& paths) {
+    static void read_all(const std::shared_ptr<Shared>& shared,
+                         const std::vector<std::string>& paths) {
         std::optional<Error> failed;
         for (const std::string& path : paths) {
             if (!failed) failed = read_file(shared, path);
@@ -82,9 +94,12 @@ struct LineReader::Shared {
     }
 };
 
-LineReader::LineReader(RealScheduler& loop, std::vector<std::string> paths) : shared_(std::make_shared<Shared>()) {
+LineReader::LineReader(RealScheduler& loop, std::vector<std::string> paths)
+    : shared_(std::make_shared<Shared>()) {
     shared_->inbox = loop.inbox();
-    start_thread([shared = shared_, paths = std::move(paths)] { Shared::read_all(shared, paths); }).detach();
+    start_thread([shared = shared_, paths = std::move(paths)] {
+        Shared::read_all(shared, paths);
+    }).detach();
 }
 
 LineReader::~LineReader() {

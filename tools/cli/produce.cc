@@ -24,7 +24,8 @@ class Production {
         : session_(session),
           arguments_(arguments),
           producer_(session.env, session.link_options(), producer_options(arguments)),
-          reader_(session.loop, arguments.files.empty() ? std::vector<std::string>{"-"} : arguments.files) {}
+          reader_(session.loop,
+                  arguments.files.empty() ? std::vector<std::string>{"-"} : arguments.files) {}
 
     ~Production() {
         if (ack_log_ != nullptr) std::fclose(ack_log_);
@@ -32,11 +33,13 @@ class Production {
 
     int run(Fiber& fiber) {
         if (!open_ack_log()) return EXIT_ARGUMENTS;
-        const Result<void> caught = session_.loop.catch_signals({SIGINT, SIGTERM}, [this](int) { reader_.stop(); });
+        const Result<void> caught =
+            session_.loop.catch_signals({SIGINT, SIGTERM}, [this](int) { reader_.stop(); });
         if (!caught.ok()) return report(caught.error());
         producer_.start();
         const Result<void> up = producer_.link().wait_up(fiber, session_.connect_deadline());
-        const int exit_code = up.ok() ? publish_all(fiber) : report_unreachable(session_, up.error());
+        const int exit_code =
+            up.ok() ? publish_all(fiber) : report_unreachable(session_, up.error());
         producer_.close(fiber);
         return exit_code;
     }
@@ -52,7 +55,8 @@ class Production {
     bool open_ack_log() {
         if (arguments_.ack_log.empty()) return true;
         ack_log_ = std::fopen(arguments_.ack_log.c_str(), "w");
-        if (ack_log_ == nullptr) fmt::print(stderr, "mortarmq: cannot write {}\n", arguments_.ack_log);
+        if (ack_log_ == nullptr)
+            fmt::print(stderr, "mortarmq: cannot write {}\n", arguments_.ack_log);
         return ack_log_ != nullptr;
     }
 
@@ -105,9 +109,11 @@ class Production {
             }
             return;
         }
-        latencies_us_.push_back(static_cast<std::uint64_t>((session_.env.clock.now() - began).to_us()));
+        latencies_us_.push_back(
+            static_cast<std::uint64_t>((session_.env.clock.now() - began).to_us()));
         if (ack_log_ == nullptr) return;
-        fmt::print(ack_log_, "{}\t{}\t{}\n", result->partition.value, result->sequence.value, number);
+        fmt::print(ack_log_, "{}\t{}\t{}\n", result->partition.value, result->sequence.value,
+                   number);
         // Whoever follows the log wants to see an acknowledged line when it is one.
         std::fflush(ack_log_);
     }
@@ -116,7 +122,8 @@ class Production {
         const MonoTime now = session_.env.clock.now();
         if (now < next_progress_ || isatty(STDERR_FILENO) != 1) return;
         next_progress_ = now + PROGRESS_EVERY;
-        fmt::print(stderr, "\r{} published, {} waiting ", latencies_us_.size(), producer_.unresolved_count());
+        fmt::print(stderr, "\r{} published, {} waiting ", latencies_us_.size(),
+                   producer_.unresolved_count());
         shown_ = true;
     }
 
@@ -130,9 +137,11 @@ class Production {
         const std::int64_t took_ms = (session_.env.clock.now() - began_).to_ms();
         const client::ProducerStats& stats = producer_.stats();
         if (shown_) fmt::print(stderr, "\r");
-        fmt::print(stderr, "published {} of {} lines in {} ms, {} failed, {} sent again, {} of them were stored already; PUB p50 {} us, p99 {} us\n",
-                   latencies_us_.size(), line_number_, took_ms, failed_count_, stats.resent, stats.deduplicated,
-                   percentile_us(500), percentile_us(990));
+        fmt::print(stderr,
+                   "published {} of {} lines in {} ms, {} failed, {} sent again, {} of them were "
+                   "stored already; PUB p50 {} us, p99 {} us\n",
+                   latencies_us_.size(), line_number_, took_ms, failed_count_, stats.resent,
+                   stats.deduplicated, percentile_us(500), percentile_us(990));
         if (!session_.options.json) return;
         fmt::print("{}\n", nlohmann::ordered_json({{"published", latencies_us_.size()},
                                                    {"lines", line_number_},

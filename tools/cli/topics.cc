@@ -41,14 +41,16 @@ void print_result(const Session& session, const std::string& result, std::uint16
 int topics_create(Fiber& fiber, Session& session, const TopicsCreate& arguments) {
     return with_link(fiber, session, [&](client::Link& link) {
         const MonoTime deadline = session.connect_deadline();
-        Result<client::TopicInfo> created =
-            client::create_topic(fiber, session.env, link, arguments.name, arguments.partition_count, deadline);
+        Result<client::TopicInfo> created = client::create_topic(
+            fiber, session.env, link, arguments.name, arguments.partition_count, deadline);
         if (created.ok()) {
-            print_result(session, created->existed ? "existed" : "created", created->topic_id.value);
+            print_result(session, created->existed ? "existed" : "created",
+                         created->topic_id.value);
             return EXIT_DONE;
         }
         if (created.is(ErrorCode::TOPIC_EXISTS_MISMATCH)) {
-            Result<client::TopicInfo> found = client::lookup_topic(fiber, session.env, link, arguments.name, deadline);
+            Result<client::TopicInfo> found =
+                client::lookup_topic(fiber, session.env, link, arguments.name, deadline);
             if (found.ok()) print_result(session, "mismatch", found->topic_id.value);
         }
         return report(created.error());
@@ -56,7 +58,8 @@ int topics_create(Fiber& fiber, Session& session, const TopicsCreate& arguments)
 }
 
 int topics_delete(Fiber& fiber, Session& session, const TopicsDelete& arguments) {
-    fmt::print(stderr, "deletes {0} with all its messages, its dead letters ({0}.dlq) and its groups\n",
+    fmt::print(stderr,
+               "deletes {0} with all its messages, its dead letters ({0}.dlq) and its groups\n",
                arguments.name);
     if (!arguments.yes && isatty(STDIN_FILENO) == 1) {
         fmt::print(stderr, "type the name again to delete it: ");
@@ -68,8 +71,8 @@ int topics_delete(Fiber& fiber, Session& session, const TopicsDelete& arguments)
         }
     }
     return with_link(fiber, session, [&](client::Link& link) {
-        Result<client::TopicInfo> deleted =
-            client::delete_topic(fiber, session.env, link, arguments.name, session.connect_deadline());
+        Result<client::TopicInfo> deleted = client::delete_topic(
+            fiber, session.env, link, arguments.name, session.connect_deadline());
         if (deleted.ok()) {
             print_result(session, "deleted", deleted->topic_id.value);
             return EXIT_DONE;
@@ -84,19 +87,22 @@ int topics_list(Fiber& fiber, Session& session) {
     ordered_json all = ordered_json::array();
     std::uint64_t after = 0;
     while (true) {
-        const std::string target = fmt::format("/stats?topic=*&limit={}&after={}", LIST_PAGE, after);
+        const std::string target =
+            fmt::format("/stats?topic=*&limit={}&after={}", LIST_PAGE, after);
         Result<HttpAnswer> answer =
             http_get(fiber, session.env, session.options.admin, target, session.connect_deadline());
         if (!answer.ok()) {
             fmt::print(stderr,
-                       "mortarmq: cannot ask the admin server at {}: {}\nmortarmq: --admin HOST:PORT names another "
+                       "mortarmq: cannot ask the admin server at {}: {}\nmortarmq: --admin "
+                       "HOST:PORT names another "
                        "(listen_admin of the broker)\n",
                        session.options.admin, answer.error().to_string());
             return EXIT_UNREACHABLE;
         }
         const ordered_json page = ordered_json::parse(answer->body, nullptr, false);
         if (answer->status != 200 || page.is_discarded() || !page.contains("topics")) {
-            fmt::print(stderr, "mortarmq: the admin server answered {}: {}\n", answer->status, answer->body);
+            fmt::print(stderr, "mortarmq: the admin server answered {}: {}\n", answer->status,
+                       answer->body);
             return EXIT_REFUSED;
         }
         for (const ordered_json& topic : page["topics"]) {
@@ -113,8 +119,9 @@ int topics_list(Fiber& fiber, Session& session) {
         return EXIT_DONE;
     }
     for (const ordered_json& topic : all) {
-        fmt::print("{}\t{}\t{}\t{}\n", topic["name"].get<std::string>(), topic["partitions"].get<int>(),
-                   topic["state"].get<std::string>(), topic["created_epoch"].get<std::uint64_t>());
+        fmt::print("{}\t{}\t{}\t{}\n", topic["name"].get<std::string>(),
+                   topic["partitions"].get<int>(), topic["state"].get<std::string>(),
+                   topic["created_epoch"].get<std::uint64_t>());
     }
     return EXIT_DONE;
 }

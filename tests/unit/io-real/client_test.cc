@@ -80,7 +80,8 @@ TEST(PublicClient, publishes_from_many_threads_each_in_its_order) {
         threads.emplace_back([&client, t] {
             std::vector<std::future<mortarmq::Result<mortarmq::Receipt>>> answers;
             for (int i = 0; i < MESSAGES; ++i) {
-                answers.push_back(client->publish_async("orders", "", std::to_string(t * MESSAGES + i)));
+                answers.push_back(
+                    client->publish_async("orders", "", std::to_string(t * MESSAGES + i)));
             }
             std::uint64_t last = 0;
             for (auto& answer : answers) {
@@ -91,10 +92,12 @@ TEST(PublicClient, publishes_from_many_threads_each_in_its_order) {
             }
         });
     }
-    for (std::thread& thread : threads) thread.join();
+    for (std::thread& thread : threads)
+        thread.join();
     EXPECT_TRUE(client->flush().ok());
     client->close();
-    EXPECT_EQ(broker.stop().topics["orders"].partitions[0].log.size(), static_cast<std::size_t>(THREADS * MESSAGES));
+    EXPECT_EQ(broker.stop().topics["orders"].partitions[0].log.size(),
+              static_cast<std::size_t>(THREADS * MESSAGES));
 }
 
 TEST(PublicClient, tells_what_is_wrong) {
@@ -106,11 +109,15 @@ TEST(PublicClient, tells_what_is_wrong) {
     EXPECT_TRUE(unknown.error().is("UNKNOWN_TOPIC"));
     EXPECT_EQ(unknown.error().code, 0x0008);
     EXPECT_EQ(unknown.error().outcome, mortarmq::Outcome::REFUSED);
-    EXPECT_TRUE(client->publish("orders", std::string(300, 'k'), "x").error().is("INVALID_ARGUMENT"));
+    EXPECT_TRUE(
+        client->publish("orders", std::string(300, 'k'), "x").error().is("INVALID_ARGUMENT"));
     client->close();
     EXPECT_TRUE(client->publish("orders", "", "x").error().is("CONNECTION_CLOSED"));
     EXPECT_TRUE(client->create_topic("t").error().is("CONNECTION_CLOSED"));
-    EXPECT_TRUE(client->subscribe({.topic = "orders", .group = "g"}).poll(1ms).error().is("CONNECTION_CLOSED"));
+    EXPECT_TRUE(client->subscribe({.topic = "orders", .group = "g"})
+                    .poll(1ms)
+                    .error()
+                    .is("CONNECTION_CLOSED"));
 }
 
 TEST(PublicClient, says_when_nobody_listens) {
@@ -137,7 +144,8 @@ TEST(PublicClient, manages_topics) {
 TEST(PublicConsumer, polls_acks_and_leaves) {
     BrokerThread broker([](FakeBroker& fake) {
         add_orders(fake);
-        for (int i = 0; i < 10; ++i) fake.append("orders", 0, std::to_string(i));
+        for (int i = 0; i < 10; ++i)
+            fake.append("orders", 0, std::to_string(i));
     });
     mortarmq::Result<Client> client = Client::connect(broker.options());
     ASSERT_TRUE(client.ok());
@@ -169,13 +177,15 @@ TEST(PublicConsumer, a_slow_handler_does_not_stop_heartbeats) {
     mortarmq::Result<Client> client = Client::connect(broker.options());
     ASSERT_TRUE(client.ok());
     std::atomic<int> handled = 0;
-    Consumer consumer = client->subscribe({.topic = "orders", .group = "g", .credit_count = 1, .lease = 600ms});
+    Consumer consumer =
+        client->subscribe({.topic = "orders", .group = "g", .credit_count = 1, .lease = 600ms});
     consumer.run([&](const Message& message) {
         if (message.value == "slow") std::this_thread::sleep_for(3500ms);
         ++handled;
         return message.value == "bad" ? Verdict::REJECT : Verdict::ACK;
     });
-    for (int i = 0; i < 100 && handled < 2; ++i) std::this_thread::sleep_for(100ms);
+    for (int i = 0; i < 100 && handled < 2; ++i)
+        std::this_thread::sleep_for(100ms);
     consumer.close();
     FakeBroker& fake = broker.stop();
     EXPECT_EQ(handled, 2);

@@ -14,3 +14,7 @@ target_link_libraries(mortarmqd PRIVATE mortar_io_real CLI11::CLI11)
 mortar_program(sim sim/main.cc)
 target_link_libraries(sim PRIVATE mortar_sim CLI11::CLI11)
 mortar_program(mortarmq-dump tools/dump.cc)
+
+mortar_program(mortarmq tools/mortarmq.cc tools/cli/cli.cc tools/cli/consume.cc tools/cli/http_get.cc
+  tools/cli/line_reader.cc tools/cli/produce.cc tools/cli/topics.cc)
+target_link_libraries(mortarmq PRIVATE mortar_io_real CLI11::CLI11 nlohmann_json::nlohmann_json)

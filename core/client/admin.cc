@@ -13,7 +13,8 @@ namespace {
 // Between two tries of a refused request; a lost connection has its own backoff.
 constexpr Duration RETRY_PAUSE = milliseconds(100);
 
-ByteVector declare_frame(std::string_view name, std::uint16_t partition_count, std::uint16_t flags) {
+ByteVector declare_frame(std::string_view name, std::uint16_t partition_count,
+                         std::uint16_t flags) {
     wire::Declare declare;
     declare.topic = name;
     declare.partition_count = partition_count;
@@ -26,9 +27,9 @@ ByteVector declare_frame(std::string_view name, std::uint16_t partition_count, s
 Result<TopicInfo> declare(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
                           std::uint16_t partition_count, std::uint16_t flags, MonoTime deadline) {
     MORTAR_TRY(check_name("topic", name));
-    const ByteVector result =
-        MORTAR_TRY(request_until(fiber, env, link, wire::Op::DECLARE,
-                                 [&] { return declare_frame(name, partition_count, flags); }, deadline));
+    const ByteVector result = MORTAR_TRY(request_until(
+        fiber, env, link, wire::Op::DECLARE,
+        [&] { return declare_frame(name, partition_count, flags); }, deadline));
     const wire::DeclareResult declared = MORTAR_TRY(wire::decode_declare_result(result));
     return TopicInfo{declared.topic_id, declared.partition_count,
                      declared.created == wire::DeclareOutcome::IDEMPOTENT_OK};
@@ -54,7 +55,8 @@ Result<ByteVector> request_until(Fiber& fiber, const ClientEnv& env, Link& link,
             return make_error(ErrorCode::TIMED_OUT, "gave up; the last answer was " + last_reason);
         }
         if (!lost) {
-            MORTAR_TRY(env.scheduler.sleep_until(fiber, std::min(env.clock.now() + RETRY_PAUSE, deadline)));
+            MORTAR_TRY(env.scheduler.sleep_until(
+                fiber, std::min(env.clock.now() + RETRY_PAUSE, deadline)));
         }
     }
 }
@@ -62,22 +64,23 @@ Result<ByteVector> request_until(Fiber& fiber, const ClientEnv& env, Link& link,
 Result<void> check_name(std::string_view what, std::string_view name) {
     if (!name.empty() && name.size() <= wire::MAX_TOPIC_LEN) return {};
     return make_error(ErrorCode::INVALID_ARGUMENT,
-                      fmt::format("a {} name has 1 to {} bytes, this one has {}: choose another", what,
-                                  wire::MAX_TOPIC_LEN, name.size()));
+                      fmt::format("a {} name has 1 to {} bytes, this one has {}: choose another",
+                                  what, wire::MAX_TOPIC_LEN, name.size()));
 }
 
-Result<TopicInfo> lookup_topic(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
-                               MonoTime deadline) {
+Result<TopicInfo> lookup_topic(Fiber& fiber, const ClientEnv& env, Link& link,
+                               std::string_view name, MonoTime deadline) {
     return declare(fiber, env, link, name, 0, wire::DECLARE_FLAG_LOOKUP, deadline);
 }
 
-Result<TopicInfo> create_topic(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
-                               std::uint16_t partition_count, MonoTime deadline) {
+Result<TopicInfo> create_topic(Fiber& fiber, const ClientEnv& env, Link& link,
+                               std::string_view name, std::uint16_t partition_count,
+                               MonoTime deadline) {
     return declare(fiber, env, link, name, partition_count, 0, deadline);
 }
 
-Result<TopicInfo> delete_topic(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
-                               MonoTime deadline) {
+Result<TopicInfo> delete_topic(Fiber& fiber, const ClientEnv& env, Link& link,
+                               std::string_view name, MonoTime deadline) {
     const TopicInfo found = MORTAR_TRY(lookup_topic(fiber, env, link, name, deadline));
     Result<TopicInfo> deleted =
         declare(fiber, env, link, name, found.topic_id.value, wire::DECLARE_FLAG_DELETE, deadline);
@@ -90,8 +93,9 @@ Result<void> delete_group(Fiber& fiber, const ClientEnv& env, Link& link, std::s
                           MonoTime deadline) {
     MORTAR_TRY(check_name("group", name));
     const std::uint16_t flags = wire::DECLARE_FLAG_DELETE | wire::DECLARE_FLAG_GROUP;
-    MORTAR_TRY(request_until(fiber, env, link, wire::Op::DECLARE,
-                             [&] { return declare_frame(name, 0, flags); }, deadline));
+    MORTAR_TRY(request_until(
+        fiber, env, link, wire::Op::DECLARE, [&] { return declare_frame(name, 0, flags); },
+        deadline));
     return {};
 }
 

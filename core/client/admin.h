@@ -26,14 +26,15 @@ Result<ByteVector> request_until(Fiber& fiber, const ClientEnv& env, Link& link,
 Result<void> check_name(std::string_view what, std::string_view name);
 
 // UNKNOWN_TOPIC when there is none.
-Result<TopicInfo> lookup_topic(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
-                               MonoTime deadline);
+Result<TopicInfo> lookup_topic(Fiber& fiber, const ClientEnv& env, Link& link,
+                               std::string_view name, MonoTime deadline);
 // partition_count 0 = the broker's default, or whatever an existing topic has.
-Result<TopicInfo> create_topic(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
-                               std::uint16_t partition_count, MonoTime deadline);
-// Deletes exactly the topic that bears the name now; answers with what was deleted. UNKNOWN_TOPIC when there is none.
-Result<TopicInfo> delete_topic(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
+Result<TopicInfo> create_topic(Fiber& fiber, const ClientEnv& env, Link& link,
+                               std::string_view name, std::uint16_t partition_count,
                                MonoTime deadline);
+// Deletes exactly the topic that bears the name now; answers with what was deleted. UNKNOWN_TOPIC when there is none.
+Result<TopicInfo> delete_topic(Fiber& fiber, const ClientEnv& env, Link& link,
+                               std::string_view name, MonoTime deadline);
 // GROUP_EXISTS_MISMATCH while it has members; UNKNOWN_TOPIC when there is none.
 Result<void> delete_group(Fiber& fiber, const ClientEnv& env, Link& link, std::string_view name,
                           MonoTime deadline);

@@ -18,8 +18,9 @@ constexpr std::int64_t LEASE_PARTS = 10;
 constexpr std::int64_t PROGRESSES_PER_LEASE = 3;
 
 bool ends_membership(ErrorCode code) {
-    return code == ErrorCode::STALE_GENERATION || code == ErrorCode::NOT_OWNER || code == ErrorCode::STALE_OWNER ||
-           code == ErrorCode::UNKNOWN_MEMBER || code == ErrorCode::MAX_WAITING_PULLS;
+    return code == ErrorCode::STALE_GENERATION || code == ErrorCode::NOT_OWNER ||
+           code == ErrorCode::STALE_OWNER || code == ErrorCode::UNKNOWN_MEMBER ||
+           code == ErrorCode::MAX_WAITING_PULLS;
 }
 
 template <class Message>
@@ -32,7 +33,10 @@ ByteVector encoded(const Message& message) {
 }  // namespace
 
 Consumer::Consumer(const ClientEnv& env, LinkOptions link, ConsumerOptions options)
-    : env_(env), options_(std::move(options)), link_(env, std::move(link), this), group_(env.scheduler) {
+    : env_(env),
+      options_(std::move(options)),
+      link_(env, std::move(link), this),
+      group_(env.scheduler) {
     MORTAR_ASSERT(options_.credit_count > 0);
     MORTAR_ASSERT(options_.credit_bytes > 0);
 }
@@ -91,12 +95,15 @@ Result<void> Consumer::ack_and_wait(Fiber& fiber, const Message& message) {
     auto waiter = std::make_shared<AckWaiter>();
     settle(message, {.delivery_id = message.delivery_id, .waiter = waiter});
     if (!waiter->result) flush_batch();
-    while (!waiter->result) MORTAR_TRY(waiter->answered.wait(fiber));
+    while (!waiter->result)
+        MORTAR_TRY(waiter->answered.wait(fiber));
     return std::move(*waiter->result);
 }
 
 void Consumer::nack(const Message& message, wire::NackReason reason) {
-    settle(message, {.delivery_id = message.delivery_id, .is_nack = true, .reason = reason, .waiter = nullptr});
+    settle(
+        message,
+        {.delivery_id = message.delivery_id, .is_nack = true, .reason = reason, .waiter = nullptr});
     if (sub_.is_active) flush_batch();
 }
 
@@ -104,13 +111,16 @@ void Consumer::settle(const Message& message, Settlement settlement) {
     const auto found = sub_.unsettled.find(message.delivery_id);
     // Delivered in an earlier session: it comes again, or came already. An ack of it counts for that copy.
     if (message.session != link_.session() || !sub_.is_active || found == sub_.unsettled.end()) {
-        answer_waiter(settlement, make_error(ErrorCode::CONNECTION_CLOSED,
-                                             "the delivery ended before it was settled; the message comes again"));
+        answer_waiter(
+            settlement,
+            make_error(ErrorCode::CONNECTION_CLOSED,
+                       "the delivery ended before it was settled; the message comes again"));
         if (!settlement.is_nack) settle_queued_copy(message);
         return;
     }
     if (found->second.state == Delivery::State::SETTLING) {
-        answer_waiter(settlement, make_error(ErrorCode::INVALID_ARGUMENT, "the message was settled before"));
+        answer_waiter(settlement,
+                      make_error(ErrorCode::INVALID_ARGUMENT, "the message was settled before"));
         return;
     }
     found->second.state = Delivery::State::SETTLING;
@@ -148,7 +158,8 @@ void Consumer::settle_again(DeliveryId delivery_id, Delivery& delivery) {
 // contract C6
 bool Consumer::batch_is_full() const {
     return sub_.batch.size() >= ACK_BATCH_COUNT || sub_.batch_bytes >= ACK_BATCH_BYTES ||
-           sub_.batch.size() * 2 >= options_.credit_count || sub_.batch_bytes * 2 >= options_.credit_bytes;
+           sub_.batch.size() * 2 >= options_.credit_count ||
+           sub_.batch_bytes * 2 >= options_.credit_bytes;
 }
 
 void Consumer::flush_batch() {
@@ -169,8 +180,8 @@ void Consumer::send_settlement(const Settlement& settlement, const Delivery& del
         return;
     }
     ++sub_.settling_count;
-    Link::Answer answer =
-        in_session([this, settlement](Result<ByteSpan> result) { on_settled(settlement, std::move(result)); });
+    Link::Answer answer = in_session(
+        [this, settlement](Result<ByteSpan> result) { on_settled(settlement, std::move(result)); });
     if (settlement.is_nack) {
         wire::Nack nack;
         nack.subscription_id = sub_.subscription_id;
@@ -202,7 +213,8 @@ void Consumer::on_settled(const Settlement& settlement, Result<ByteSpan> answer)
     --sub_.settling_count;
     const auto found = sub_.unsettled.find(settlement.delivery_id);
     if (found == sub_.unsettled.end()) {
-        answer_waiter(settlement, answer.ok() ? Result<void>() : Result<void>(std::move(answer).error()));
+        answer_waiter(settlement,
+                      answer.ok() ? Result<void>() : Result<void>(std::move(answer).error()));
     } else if (answer.ok() || answer.is(ErrorCode::UNKNOWN_DELIVERY)) {
         confirm(settlement, found->second);
     } else if (error_info(answer.error().code).retryable) {
@@ -231,7 +243,8 @@ void Consumer::confirm(const Settlement& settlement, const Delivery& delivery) {
 
 void Consumer::remember_ack(PartitionIndex partition, Sequence sequence) {
     unconfirmed_acks_.insert({partition, sequence});
-    if (unconfirmed_acks_.size() > UNCONFIRMED_ACKS_MAX) unconfirmed_acks_.erase(unconfirmed_acks_.begin());
+    if (unconfirmed_acks_.size() > UNCONFIRMED_ACKS_MAX)
+        unconfirmed_acks_.erase(unconfirmed_acks_.begin());
 }
 
 void Consumer::erase_delivery(DeliveryId delivery_id) {
@@ -327,7 +340,8 @@ Result<void> Consumer::subscribe(Fiber& fiber) {
         waiter->result = std::move(outcome);
         waiter->answered.notify_all();
     });
-    while (!waiter->result) MORTAR_TRY(waiter->answered.wait(fiber));
+    while (!waiter->result)
+        MORTAR_TRY(waiter->answered.wait(fiber));
     return std::move(*waiter->result);
 }
 
@@ -354,8 +368,10 @@ void Consumer::serve(Fiber& fiber) {
 // Sends what is due, in the order in which the broker should see it; returns when something is due next.
 MonoTime Consumer::do_due_work(MonoTime now) {
     const bool app_waits = waiting_count_ > 0 || closing_;
-    const bool retry_later = sub_.batch_due > now + ACK_BATCH_WAIT;  // a refused ack waits its pause
-    if (!sub_.batch.empty() && (sub_.batch_due <= now || (app_waits && !retry_later))) flush_batch();
+    const bool retry_later =
+        sub_.batch_due > now + ACK_BATCH_WAIT;  // a refused ack waits its pause
+    if (!sub_.batch.empty() && (sub_.batch_due <= now || (app_waits && !retry_later)))
+        flush_batch();
     finish_revokes(now);
     if (sub_.next_progress <= now) send_progress(now);
     if (!sub_.pull_pending && !closing_ && has_free_credit() && sub_.pull_not_before <= now) pull();
@@ -364,21 +380,26 @@ MonoTime Consumer::do_due_work(MonoTime now) {
 
     MonoTime next = sub_.next_progress;
     if (!sub_.batch.empty()) next = std::min(next, sub_.batch_due);
-    for (const auto& [partition, revoke] : sub_.revoking) next = std::min(next, revoke.deadline);
-    if (!sub_.pull_pending && sub_.pull_not_before > now) next = std::min(next, sub_.pull_not_before);
-    if (!sub_.pull_pending && !sub_.heartbeat_pending) next = std::min(next, link_.last_sent() + HEARTBEAT_AFTER);
+    for (const auto& [partition, revoke] : sub_.revoking)
+        next = std::min(next, revoke.deadline);
+    if (!sub_.pull_pending && sub_.pull_not_before > now)
+        next = std::min(next, sub_.pull_not_before);
+    if (!sub_.pull_pending && !sub_.heartbeat_pending)
+        next = std::min(next, link_.last_sent() + HEARTBEAT_AFTER);
     return next;
 }
 
 bool Consumer::has_free_credit() const {
-    return sub_.unsettled.size() < options_.credit_count && sub_.unsettled_bytes < options_.credit_bytes;
+    return sub_.unsettled.size() < options_.credit_count &&
+           sub_.unsettled_bytes < options_.credit_bytes;
 }
 
 // contract C1, C2, C3: the window bounds what comes.
 void Consumer::pull() {
     std::vector<OwnershipEpoch> owned;
     owned.reserve(sub_.owned.size());
-    for (const auto& [partition, ownership_epoch] : sub_.owned) owned.push_back(ownership_epoch);
+    for (const auto& [partition, ownership_epoch] : sub_.owned)
+        owned.push_back(ownership_epoch);
     const ByteVector packed = wire::OwnershipEpochs::pack(owned);
     wire::Pull pull;
     pull.subscription_id = sub_.subscription_id;
@@ -389,8 +410,9 @@ void Consumer::pull() {
     pull.wait_ms = options_.poll_wait_ms;
     pull.min_bytes = 1;
     sub_.pull_pending = true;
-    link_.send(wire::Op::PULL, encoded(pull), in_session([this](Result<ByteSpan> answer) { on_pulled(answer); }),
-               {}, milliseconds(options_.poll_wait_ms));
+    link_.send(wire::Op::PULL, encoded(pull),
+               in_session([this](Result<ByteSpan> answer) { on_pulled(answer); }), {},
+               milliseconds(options_.poll_wait_ms));
 }
 
 void Consumer::on_pulled(const Result<ByteSpan>& answer) {
@@ -416,14 +438,16 @@ void Consumer::on_pulled(const Result<ByteSpan>& answer) {
 // What may be published can be consumed: a message larger than the window widens it. covers SIZ-03
 void Consumer::grow_window() {
     constexpr std::uint32_t LARGEST_MESSAGE = wire::MAX_KEY_LEN + wire::MAX_MSG_VALUE_LEN;
-    options_.credit_bytes = std::min(std::max(options_.credit_bytes, LARGEST_MESSAGE), CREDIT_BYTES_MAX);
+    options_.credit_bytes =
+        std::min(std::max(options_.credit_bytes, LARGEST_MESSAGE), CREDIT_BYTES_MAX);
     wire::Credit credit;
     credit.subscription_id = sub_.subscription_id;
     credit.membership_epoch = sub_.membership_epoch;
     credit.credit_count = options_.credit_count;
     credit.credit_bytes = options_.credit_bytes;
     sub_.pull_not_before = env_.clock.now() + RETRY_PAUSE;
-    link_.send(wire::Op::CREDIT, encoded(credit), in_session([this](const Result<ByteSpan>& answer) {
+    link_.send(wire::Op::CREDIT, encoded(credit),
+               in_session([this](const Result<ByteSpan>& answer) {
                    if (answer.ok()) sub_.pull_not_before = env_.clock.now();
                    work_.notify_one();
                }));
@@ -439,7 +463,8 @@ void Consumer::heartbeat() {
     link_.send(wire::Op::HEARTBEAT, encoded(heartbeat), in_session([this](Result<ByteSpan> answer) {
                    sub_.heartbeat_pending = false;
                    work_.notify_one();
-                   if (!answer.ok() && ends_membership(answer.error().code)) link_.restart(answer.error());
+                   if (!answer.ok() && ends_membership(answer.error().code))
+                       link_.restart(answer.error());
                }));
 }
 
@@ -477,7 +502,8 @@ void Consumer::on_msg(const wire::Msg& msg) {
     delivery.received_at = env_.clock.now();
     const auto [added, is_new] = sub_.unsettled.emplace(msg.delivery_id, delivery);
     if (!is_new) {
-        link_.restart(make_error(ErrorCode::MALFORMED_PAYLOAD, "the broker used a delivery_id twice"));
+        link_.restart(
+            make_error(ErrorCode::MALFORMED_PAYLOAD, "the broker used a delivery_id twice"));
         return;
     }
     sub_.unsettled_bytes += delivery.bytes;
@@ -547,7 +573,8 @@ void Consumer::finish_revokes(MonoTime now) {
         sub_.owned.erase(partition);
         it = sub_.revoking.erase(it);
         for (auto held = sub_.unsettled.begin(); held != sub_.unsettled.end();) {
-            const bool ends = held->second.partition == partition && held->second.state == Delivery::State::IN_HAND;
+            const bool ends = held->second.partition == partition &&
+                              held->second.state == Delivery::State::IN_HAND;
             if (ends) sub_.unsettled_bytes -= held->second.bytes;
             held = ends ? sub_.unsettled.erase(held) : std::next(held);
         }
@@ -569,8 +596,10 @@ void Consumer::send_control_ack(const wire::Notice& notice, wire::ControlResult 
     control_ack.assignment_epoch = notice.assignment_epoch;
     control_ack.ownership_epoch = notice.ownership_epoch;
     control_ack.result = result;
-    link_.send(wire::Op::CONTROL_ACK, encoded(control_ack), in_session([this](Result<ByteSpan> answer) {
-                   if (!answer.ok() && ends_membership(answer.error().code)) link_.restart(answer.error());
+    link_.send(wire::Op::CONTROL_ACK, encoded(control_ack),
+               in_session([this](Result<ByteSpan> answer) {
+                   if (!answer.ok() && ends_membership(answer.error().code))
+                       link_.restart(answer.error());
                }));
 }
 

@@ -36,7 +36,8 @@ inline constexpr std::uint32_t CREDIT_BYTES_MAX = 512 * 1024 * 1024;
 struct ConsumerOptions {
     std::string topic;
     std::string group;
-    wire::StartPolicy start_policy = wire::StartPolicy::EARLIEST;  // counts when the SUB creates the group
+    wire::StartPolicy start_policy =
+        wire::StartPolicy::EARLIEST;  // counts when the SUB creates the group
     std::uint16_t credit_count = 256;
     std::uint32_t credit_bytes = 2 * 1024 * 1024;
     std::uint16_t poll_wait_ms = 5000;
@@ -63,10 +64,11 @@ struct Message {
 struct ConsumerStats {
     std::uint64_t received = 0;
     std::uint64_t handed_out = 0;
-    std::uint64_t acked = 0;            // confirmed by the broker
+    std::uint64_t acked = 0;  // confirmed by the broker
     std::uint64_t nacked = 0;
     std::uint64_t dropped_expired = 0;  // lease over before the application saw it
-    std::uint64_t settled_again = 0;    // redelivered after an unconfirmed ack, settled without the application
+    std::uint64_t settled_again =
+        0;  // redelivered after an unconfirmed ack, settled without the application
     std::uint64_t subscriptions = 0;
 };
 

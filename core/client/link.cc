@@ -25,7 +25,8 @@ std::string join(const std::vector<std::string>& parts) {
 Error error_from(const wire::Err& err) {
     const ErrorInfo* info = find_error(err.code);
     if (info == nullptr || is_local(info->code)) {
-        return make_error(ErrorCode::INTERNAL, fmt::format("unknown code {:#06x}: {}", err.code, err.message));
+        return make_error(ErrorCode::INTERNAL,
+                          fmt::format("unknown code {:#06x}: {}", err.code, err.message));
     }
     return make_error(info->code, std::string(err.message));
 }
@@ -72,21 +73,25 @@ Result<void> Link::wait_up(Fiber& fiber, MonoTime deadline) {
         if (closed_) return make_error(ErrorCode::CONNECTION_CLOSED, "the client was closed");
         Result<void> waited = up_changed_.wait(fiber, deadline);
         if (waited.is(ErrorCode::TIMED_OUT)) {
-            return make_error(ErrorCode::TIMED_OUT,
-                              fmt::format("no broker at {} accepted a connection: {}", join(options_.addresses),
-                                          last_error_ ? last_error_->to_string() : "still trying"));
+            return make_error(
+                ErrorCode::TIMED_OUT,
+                fmt::format("no broker at {} accepted a connection: {}", join(options_.addresses),
+                            last_error_ ? last_error_->to_string() : "still trying"));
         }
         if (!waited.ok()) return waited;
     }
     return {};
 }
 
-void Link::send(wire::Op op, ByteVector frame, Answer answer, wire::SharedBytes tail, Duration extra_wait) {
+void Link::send(wire::Op op, ByteVector frame, Answer answer, wire::SharedBytes tail,
+                Duration extra_wait) {
     MORTAR_ASSERT(up_);
-    enqueue(op, std::move(frame), std::move(tail), options_.request_timeout + extra_wait, std::move(answer));
+    enqueue(op, std::move(frame), std::move(tail), options_.request_timeout + extra_wait,
+            std::move(answer));
 }
 
-void Link::enqueue(wire::Op op, ByteVector frame, wire::SharedBytes tail, Duration may_take, Answer answer) {
+void Link::enqueue(wire::Op op, ByteVector frame, wire::SharedBytes tail, Duration may_take,
+                   Answer answer) {
     last_sent_ = env_.clock.now();
     MonoTime deadline = last_sent_ + may_take;
     // Answers come in order: none can be late before the one in front of it is.
@@ -116,7 +121,8 @@ Result<ByteVector> Link::request(Fiber& fiber, wire::Op op, ByteVector frame) {
         }
         waiting->answered.notify_all();
     });
-    while (!waiting->answer) MORTAR_TRY(waiting->answered.wait(fiber));
+    while (!waiting->answer)
+        MORTAR_TRY(waiting->answered.wait(fiber));
     return std::move(*waiting->answer);
 }
 
@@ -213,7 +219,8 @@ void Link::fail_pending(const Error& why) {
     std::deque<Pending> lost = std::exchange(pending_, {});
     for (Pending& pending : lost) {
         if (pending.op == wire::Op::CONNECT) continue;
-        if (pending.answer) pending.answer(make_error(ErrorCode::CONNECTION_CLOSED, why.to_string()));
+        if (pending.answer)
+            pending.answer(make_error(ErrorCode::CONNECTION_CLOSED, why.to_string()));
     }
 }
 
@@ -254,7 +261,9 @@ Error Link::read_frames(Fiber& fiber) {
 Result<void> Link::dispatch(const wire::FrameView& frame) {
     if (frame.op == static_cast<std::uint8_t>(wire::Op::OK)) return dispatch_ok(frame.payload);
     if (frame.op == static_cast<std::uint8_t>(wire::Op::ERR)) return dispatch_err(frame.payload);
-    if (!up_) return make_error(ErrorCode::MALFORMED_PAYLOAD, "the broker pushed something before CONNECT's OK");
+    if (!up_)
+        return make_error(ErrorCode::MALFORMED_PAYLOAD,
+                          "the broker pushed something before CONNECT's OK");
     if (frame.op == static_cast<std::uint8_t>(wire::Op::MSG)) {
         const wire::Msg msg = MORTAR_TRY(wire::decode_msg(frame.payload));
         if (handler_ != nullptr) handler_->on_msg(msg);
@@ -265,7 +274,8 @@ Result<void> Link::dispatch(const wire::FrameView& frame) {
         if (handler_ != nullptr) handler_->on_notice(notice);
         return {};
     }
-    return make_error(ErrorCode::UNKNOWN_OP, fmt::format("the broker sent op {:#04x}: is it newer?", frame.op));
+    return make_error(ErrorCode::UNKNOWN_OP,
+                      fmt::format("the broker sent op {:#04x}: is it newer?", frame.op));
 }
 
 Result<void> Link::dispatch_ok(ByteSpan payload) {
@@ -328,7 +338,8 @@ void Link::write_frames(Fiber& fiber) {
             parts.emplace_back(out.frame);
             if (!out.tail.view.empty()) parts.push_back(out.tail.view);
         }
-        Result<void> written = conn_->write(fiber, parts, deadline_after(env_.clock, options_.request_timeout));
+        Result<void> written =
+            conn_->write(fiber, parts, deadline_after(env_.clock, options_.request_timeout));
         if (written.ok()) continue;
         // A closed connection may still hold the ERR that says why: the reader gets to it.
         if (written.is(ErrorCode::TIMED_OUT)) end_session(std::move(written).error());
@@ -341,8 +352,9 @@ void Link::watch(Fiber& fiber) {
     while (true) {
         const MonoTime now = env_.clock.now();
         if (!pending_.empty() && pending_.front().deadline <= now) {
-            end_session(make_error(ErrorCode::TIMED_OUT, fmt::format("no answer to {} in time",
-                                                                     wire::op_name(pending_.front().op))));
+            end_session(make_error(
+                ErrorCode::TIMED_OUT,
+                fmt::format("no answer to {} in time", wire::op_name(pending_.front().op))));
             return;
         }
         if (up_ && now - last_sent_ >= PING_AFTER) {

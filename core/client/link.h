@@ -124,7 +124,8 @@ class Link {
     Error read_frames(Fiber& fiber);
     void write_frames(Fiber& fiber);
     void watch(Fiber& fiber);
-    void enqueue(wire::Op op, ByteVector frame, wire::SharedBytes tail, Duration may_take, Answer answer);
+    void enqueue(wire::Op op, ByteVector frame, wire::SharedBytes tail, Duration may_take,
+                 Answer answer);
     void send_connect();
     void on_connected(const Result<ByteSpan>& answer);
     Result<void> dispatch(const wire::FrameView& frame);

@@ -41,17 +41,20 @@ void Producer::start() {
     group_.spawn("client.producer.tend", [this](Fiber& fiber) { tend(fiber); });
 }
 
-Result<Published> Producer::publish(Fiber& fiber, std::string_view topic, std::string key, std::string value) {
+Result<Published> Producer::publish(Fiber& fiber, std::string_view topic, std::string key,
+                                    std::string value) {
     struct Waiting {
         Event answered;
         std::optional<Result<Published>> result;
     };
     auto waiting = std::make_shared<Waiting>();
-    MORTAR_TRY(publish_async(fiber, topic, std::move(key), std::move(value), [waiting](Result<Published> result) {
-        waiting->result = std::move(result);
-        waiting->answered.notify_all();
-    }));
-    while (!waiting->result) MORTAR_TRY(waiting->answered.wait(fiber));
+    MORTAR_TRY(publish_async(fiber, topic, std::move(key), std::move(value),
+                             [waiting](Result<Published> result) {
+                                 waiting->result = std::move(result);
+                                 waiting->answered.notify_all();
+                             }));
+    while (!waiting->result)
+        MORTAR_TRY(waiting->answered.wait(fiber));
     return std::move(*waiting->result);
 }
 
@@ -71,28 +74,34 @@ Result<void> Producer::publish_async(Fiber& fiber, std::string_view topic_name, 
 // contract P5; covers SIZ-05.
 Result<void> Producer::check_sizes(std::string_view key, std::string_view value) const {
     if (key.size() > wire::MAX_KEY_LEN) {
-        return make_error(ErrorCode::INVALID_ARGUMENT,
-                          fmt::format("the key has {} bytes, at most {} are possible: shorten it, or put it in the "
-                                      "value and use its hash as the key",
-                                      key.size(), wire::MAX_KEY_LEN));
+        return make_error(
+            ErrorCode::INVALID_ARGUMENT,
+            fmt::format(
+                "the key has {} bytes, at most {} are possible: shorten it, or put it in the "
+                "value and use its hash as the key",
+                key.size(), wire::MAX_KEY_LEN));
     }
     if (value.size() > wire::MAX_VALUE_LEN) {
-        return make_error(ErrorCode::INVALID_ARGUMENT,
-                          fmt::format("the value has {} bytes, at most {} are possible: split it, or store it "
-                                      "elsewhere and publish its address",
-                                      value.size(), wire::MAX_VALUE_LEN));
+        return make_error(
+            ErrorCode::INVALID_ARGUMENT,
+            fmt::format("the value has {} bytes, at most {} are possible: split it, or store it "
+                        "elsewhere and publish its address",
+                        value.size(), wire::MAX_VALUE_LEN));
     }
     return {};
 }
 
 Result<Producer::Topic*> Producer::resolve(Fiber& fiber, std::string_view name, MonoTime deadline) {
-    if (const auto known = topic_by_name_.find(name); known != topic_by_name_.end()) return known->second;
+    if (const auto known = topic_by_name_.find(name); known != topic_by_name_.end())
+        return known->second;
     const TopicInfo info = MORTAR_TRY(lookup_topic(fiber, env_, link_, name, deadline));
     if (info.partition_count == 0) {
-        return make_error(ErrorCode::MALFORMED_PAYLOAD, "the broker answered with a topic of no partitions");
+        return make_error(ErrorCode::MALFORMED_PAYLOAD,
+                          "the broker answered with a topic of no partitions");
     }
     // Another fiber may have asked at the same time; one of the two answers is enough.
-    if (const auto known = topic_by_name_.find(name); known != topic_by_name_.end()) return known->second;
+    if (const auto known = topic_by_name_.find(name); known != topic_by_name_.end())
+        return known->second;
     return add_topic(name, info);
 }
 
@@ -116,7 +125,8 @@ Producer::Topic* Producer::add_topic(std::string_view name, const TopicInfo& inf
 ProducerId Producer::new_producer_id() {
     if (!options_.idempotent) return ProducerId(0);
     ProducerId id(rng_.next());
-    while (id.value == 0) id = ProducerId(rng_.next());
+    while (id.value == 0)
+        id = ProducerId(rng_.next());
     return id;
 }
 
@@ -127,9 +137,10 @@ Result<void> Producer::wait_for_space(Fiber& fiber, std::size_t bytes, MonoTime 
             buffered_bytes_ + bytes > options_.buffered_bytes_max)) {
         Result<void> waited = space_.wait(fiber, deadline);
         if (waited.is(ErrorCode::TIMED_OUT)) {
-            return make_error(ErrorCode::TIMED_OUT,
-                              fmt::format("{} messages wait for the broker already; {}", buffered_count_,
-                                          link_.is_up() ? "it is too slow" : "it cannot be reached"));
+            return make_error(
+                ErrorCode::TIMED_OUT,
+                fmt::format("{} messages wait for the broker already; {}", buffered_count_,
+                            link_.is_up() ? "it is too slow" : "it cannot be reached"));
         }
         MORTAR_TRY(std::move(waited));
     }
@@ -194,10 +205,11 @@ void Producer::send_entry(Partition& partition, Entry& entry) {
     entry.state = State::SENT;
     ++partition.unanswered;
     const std::uint64_t number = entry.number;
-    link_.send(
-        wire::Op::PUB, std::move(head),
-        [this, &partition, number](Result<ByteSpan> answer) { on_answer(partition, number, std::move(answer)); },
-        {entry.value, pub.value});
+    link_.send(wire::Op::PUB, std::move(head),
+               [this, &partition, number](Result<ByteSpan> answer) {
+                   on_answer(partition, number, std::move(answer));
+               },
+               {entry.value, pub.value});
 }
 
 void Producer::on_answer(Partition& partition, std::uint64_t number, Result<ByteSpan> answer) {
@@ -218,7 +230,8 @@ void Producer::on_answer(Partition& partition, std::uint64_t number, Result<Byte
         } else {
             // Nothing that this broker says can be trusted; a new session asks again.
             link_.restart(result.error());
-            on_failure(partition, entry, make_error(ErrorCode::CONNECTION_CLOSED, "unreadable answer"));
+            on_failure(partition, entry,
+                       make_error(ErrorCode::CONNECTION_CLOSED, "unreadable answer"));
         }
     } else {
         on_failure(partition, entry, std::move(answer).error());
@@ -254,7 +267,8 @@ void Producer::on_failure(Partition& partition, Entry& entry, Error error) {
     settle(entry, std::move(error));
 }
 
-bool Producer::should_retry(const Partition& partition, const Entry& entry, const Error& error) const {
+bool Producer::should_retry(const Partition& partition, const Entry& entry,
+                            const Error& error) const {
     if (closed_) return false;
     const ErrorInfo& info = error_info(error.code);
     const bool outcome_unknown = info.outcome == ErrorOutcome::UNKNOWN;
@@ -262,7 +276,9 @@ bool Producer::should_retry(const Partition& partition, const Entry& entry, cons
     if (error.code == ErrorCode::CONNECTION_CLOSED) return true;
     // Judged in order: what is refused behind a message that is not settled was refused because of that one (SEQ_GAP, or
     // SEQ_EXPIRED when that was the producer's first), or will be refused again when its turn comes.
-    if (options_.idempotent && (partition.reset != Reset::NONE || !is_first_unsettled(partition, entry))) return true;
+    if (options_.idempotent &&
+        (partition.reset != Reset::NONE || !is_first_unsettled(partition, entry)))
+        return true;
     if (error.code == ErrorCode::SEQ_GAP) return false;
     return info.retryable;
 }
@@ -330,10 +346,12 @@ void Producer::apply_reset(Partition& partition) {
             continue;
         }
         if (reset == Reset::FORGOTTEN && entry.ever_sent) {
-            settle(entry,
-                   make_error(ErrorCode::SEQ_EXPIRED,
-                              "the broker no longer knows whether it stored this message: publish it again "
-                              "only if a second copy does no harm"));
+            settle(
+                entry,
+                make_error(
+                    ErrorCode::SEQ_EXPIRED,
+                    "the broker no longer knows whether it stored this message: publish it again "
+                    "only if a second copy does no harm"));
             continue;
         }
         entry.ever_sent = false;
@@ -348,13 +366,15 @@ void Producer::apply_reset(Partition& partition) {
 
 Duration Producer::retry_delay(int failure_count) {
     constexpr int DOUBLINGS_MAX = 7;  // 20 ms x 2^7 is above RETRY_MAX already
-    const Duration base = std::min(RETRY_BASE * (std::int64_t{1} << std::min(failure_count, DOUBLINGS_MAX)), RETRY_MAX);
+    const Duration base = std::min(
+        RETRY_BASE * (std::int64_t{1} << std::min(failure_count, DOUBLINGS_MAX)), RETRY_MAX);
     return base / 2 + nanoseconds(rng_.between(0, base.ns / 2));
 }
 
 void Producer::on_up() {
     for (const std::unique_ptr<Topic>& topic : topics_) {
-        for (Partition& partition : topic->partitions) pump(partition);
+        for (Partition& partition : topic->partitions)
+            pump(partition);
     }
 }
 
@@ -392,11 +412,14 @@ void Producer::expire(Partition& partition, MonoTime now) {
     for (Entry& entry : partition.entries) {
         if (entry.deadline > now) break;
         if (entry.state == State::DONE || entry.resolved) continue;
-        const std::string reason = link_.is_up() ? "the broker did not accept it" : "the broker cannot be reached";
+        const std::string reason =
+            link_.is_up() ? "the broker did not accept it" : "the broker cannot be reached";
         if (entry.ever_sent) {
-            resolve_entry(entry, make_error(ErrorCode::TIMED_OUT,
-                                            reason + "; it may be stored all the same, or still be when the broker "
-                                                     "is back"));
+            resolve_entry(
+                entry,
+                make_error(ErrorCode::TIMED_OUT,
+                           reason + "; it may be stored all the same, or still be when the broker "
+                                    "is back"));
         } else {
             settle(entry, make_error(ErrorCode::TIMED_OUT, reason + "; it was never sent"));
         }
@@ -412,14 +435,16 @@ void Producer::wake_tender_at(MonoTime when) {
 
 // The next publish under this name looks the topic up again: it may have been created anew.
 void Producer::forget_topic(TopicId topic_id) {
-    std::erase_if(topic_by_name_, [&](const auto& item) { return item.second->info.topic_id == topic_id; });
+    std::erase_if(topic_by_name_,
+                  [&](const auto& item) { return item.second->info.topic_id == topic_id; });
 }
 
 Result<void> Producer::flush(Fiber& fiber, MonoTime deadline) {
     while (unresolved_count_ > 0) {
         Result<void> waited = resolved_.wait(fiber, deadline);
         if (waited.is(ErrorCode::TIMED_OUT)) {
-            return make_error(ErrorCode::TIMED_OUT, fmt::format("{} messages are not answered yet", unresolved_count_));
+            return make_error(ErrorCode::TIMED_OUT,
+                              fmt::format("{} messages are not answered yet", unresolved_count_));
         }
         MORTAR_TRY(std::move(waited));
     }
@@ -435,9 +460,9 @@ void Producer::close(Fiber& fiber) {
             for (Entry& entry : partition.entries) {
                 if (entry.state == State::DONE) continue;
                 settle(entry,
-                       make_error(ErrorCode::CONNECTION_CLOSED, entry.ever_sent
-                                                                    ? "the producer was closed; it may be stored"
-                                                                    : "the producer was closed; it was never sent"));
+                       make_error(ErrorCode::CONNECTION_CLOSED,
+                                  entry.ever_sent ? "the producer was closed; it may be stored"
+                                                  : "the producer was closed; it was never sent"));
             }
             partition.entries.clear();
             partition.next_index = 0;

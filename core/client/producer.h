@@ -58,10 +58,11 @@ class Producer : private LinkHandler {
     ~Producer() override;
 
     void start();
-    Result<Published> publish(Fiber& fiber, std::string_view topic, std::string key, std::string value);
+    Result<Published> publish(Fiber& fiber, std::string_view topic, std::string key,
+                              std::string value);
     // OK: accepted, callback will be called. An error: callback is never called.
-    Result<void> publish_async(Fiber& fiber, std::string_view topic, std::string key, std::string value,
-                               Callback callback);
+    Result<void> publish_async(Fiber& fiber, std::string_view topic, std::string key,
+                               std::string value, Callback callback);
     // Waits until every message accepted so far was answered. TIMED_OUT.
     Result<void> flush(Fiber& fiber, MonoTime deadline = NEVER);
     // Answers what is left with CONNECTION_CLOSED; flush first to wait for it. Idempotent.
@@ -85,16 +86,17 @@ class Producer : private LinkHandler {
         State state = State::QUEUED;
         std::string key;
         std::shared_ptr<const std::string> value;
-        Callback callback;      // may be null
-        bool resolved = false;  // the caller knows; when it timed out, the message may still be under way
+        Callback callback;  // may be null
+        bool resolved =
+            false;  // the caller knows; when it timed out, the message may still be under way
         MonoTime deadline;
         std::size_t bytes() const { return key.size() + value->size(); }
     };
     // What the answers under way decide before the partition goes on.
     enum class Reset : std::uint8_t {
         NONE,
-        RENUMBER,     // a message was refused: those behind it are not stored and take new numbers
-        FORGOTTEN,    // nobody knows what is stored: what was ever sent fails, as its outcome is unknown
+        RENUMBER,  // a message was refused: those behind it are not stored and take new numbers
+        FORGOTTEN,  // nobody knows what is stored: what was ever sent fails, as its outcome is unknown
         ALL_REFUSED,  // the partition takes nothing: all that wait fail with reset_error
     };
     struct Partition {
@@ -125,7 +127,8 @@ class Producer : private LinkHandler {
     Topic* add_topic(std::string_view name, const TopicInfo& info);
     Result<void> wait_for_space(Fiber& fiber, std::size_t bytes, MonoTime deadline);
     static std::size_t choose_partition(Topic& topic, std::string_view key);
-    void enqueue(Partition& partition, std::string key, std::string value, MonoTime deadline, Callback callback);
+    void enqueue(Partition& partition, std::string key, std::string value, MonoTime deadline,
+                 Callback callback);
     void pump(Partition& partition);
     void send_entry(Partition& partition, Entry& entry);
     void on_answer(Partition& partition, std::uint64_t number, Result<ByteSpan> answer);

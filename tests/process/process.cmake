@@ -18,3 +18,12 @@ if(NOT MORTAR_ASAN)
   add_test(NAME process.core_is_pure COMMAND
     ${PROCESS_DIR}/core_is_pure.sh $<TARGET_FILE:mortar_core> ${PROCESS_DIR}/core_symbols.allow)
 endif()
+
+if(NOT MORTAR_ASAN)
+  # An application would have to be built with the sanitizers too.
+  add_test(NAME process.find_package COMMAND ${PROCESS_DIR}/find_package.sh ${CMAKE_BINARY_DIR})
+  set_tests_properties(process.find_package PROPERTIES TIMEOUT 300)
+endif()
+add_test(NAME process.round_verify COMMAND ${PROCESS_DIR}/round_verify.sh)
+add_test(NAME process.killround COMMAND ${CMAKE_SOURCE_DIR}/tools/killround --rounds 1 --bin ${CMAKE_BINARY_DIR}/bin)
+set_tests_properties(process.killround PROPERTIES TIMEOUT 300)

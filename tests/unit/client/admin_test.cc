@@ -14,17 +14,22 @@ TEST(ClientAdmin, creates_looks_up_and_deletes) {
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         client::Link link(world.env(), world.link_options());
         link.start();
-        Result<TopicInfo> created = client::create_topic(fiber, world.env(), link, "orders", 4, NEVER);
+        Result<TopicInfo> created =
+            client::create_topic(fiber, world.env(), link, "orders", 4, NEVER);
         ASSERT_TRUE(created.ok());
         EXPECT_FALSE(created->existed);
         EXPECT_TRUE(client::create_topic(fiber, world.env(), link, "orders", 4, NEVER)->existed);
-        EXPECT_EQ(client::lookup_topic(fiber, world.env(), link, "orders", NEVER)->topic_id, created->topic_id);
+        EXPECT_EQ(client::lookup_topic(fiber, world.env(), link, "orders", NEVER)->topic_id,
+                  created->topic_id);
         EXPECT_TRUE(client::delete_topic(fiber, world.env(), link, "orders", NEVER).ok());
-        EXPECT_TRUE(client::lookup_topic(fiber, world.env(), link, "orders", NEVER).is(ErrorCode::UNKNOWN_TOPIC));
-        EXPECT_TRUE(client::delete_topic(fiber, world.env(), link, "orders", NEVER).is(ErrorCode::UNKNOWN_TOPIC));
+        EXPECT_TRUE(client::lookup_topic(fiber, world.env(), link, "orders", NEVER)
+                        .is(ErrorCode::UNKNOWN_TOPIC));
+        EXPECT_TRUE(client::delete_topic(fiber, world.env(), link, "orders", NEVER)
+                        .is(ErrorCode::UNKNOWN_TOPIC));
         EXPECT_TRUE(client::create_topic(fiber, world.env(), link, std::string(256, 'x'), 1, NEVER)
                         .is(ErrorCode::INVALID_ARGUMENT));
-        EXPECT_TRUE(client::create_topic(fiber, world.env(), link, "", 1, NEVER).is(ErrorCode::INVALID_ARGUMENT));
+        EXPECT_TRUE(client::create_topic(fiber, world.env(), link, "", 1, NEVER)
+                        .is(ErrorCode::INVALID_ARGUMENT));
         link.close(fiber);
     }));
 }

@@ -19,7 +19,8 @@ ConsumerOptions orders() {
 }
 
 struct ConsumerWorld : ClientWorld {
-    explicit ConsumerWorld(int messages, std::uint64_t seed = 1, std::uint16_t partitions = 1) : ClientWorld(seed) {
+    explicit ConsumerWorld(int messages, std::uint64_t seed = 1, std::uint16_t partitions = 1)
+        : ClientWorld(seed) {
         broker.add_topic("orders", partitions);
         for (int i = 0; i < messages; ++i) {
             broker.append("orders", static_cast<std::size_t>(i) % partitions, std::to_string(i));
@@ -42,7 +43,8 @@ TEST(Consumer, delivers_in_order_acks_and_leaves) {
             EXPECT_EQ(message->attempt, 1);
             consumer.ack(*message);
         }
-        EXPECT_TRUE(consumer.next(fiber, world.world.clock.now() + seconds(1)).is(ErrorCode::TIMED_OUT));
+        EXPECT_TRUE(
+            consumer.next(fiber, world.world.clock.now() + seconds(1)).is(ErrorCode::TIMED_OUT));
         consumer.close(fiber);
         EXPECT_EQ(consumer.stats().acked, 100u);
         EXPECT_TRUE(consumer.next(fiber).is(ErrorCode::CONNECTION_CLOSED));
@@ -57,13 +59,16 @@ TEST(Contract, C6_acks_leave_in_batches_or_after_20_ms_or_at_once_when_the_appli
         Consumer consumer(world.env(), world.link_options(), orders());
         consumer.start();
         std::vector<Message> messages;
-        for (int i = 0; i < 64; ++i) messages.push_back(*consumer.next(fiber));
-        for (std::size_t i = 0; i < 31; ++i) consumer.ack(messages[i]);
+        for (int i = 0; i < 64; ++i)
+            messages.push_back(*consumer.next(fiber));
+        for (std::size_t i = 0; i < 31; ++i)
+            consumer.ack(messages[i]);
         world.sleep(fiber, milliseconds(15));
         EXPECT_EQ(world.broker.count(wire::Op::ACK), 0u);
         world.sleep(fiber, milliseconds(10));
         EXPECT_EQ(world.broker.count(wire::Op::ACK), 31u);
-        for (std::size_t i = 31; i < 63; ++i) consumer.ack(messages[i]);
+        for (std::size_t i = 31; i < 63; ++i)
+            consumer.ack(messages[i]);
         world.sleep(fiber, milliseconds(3));
         EXPECT_EQ(world.broker.count(wire::Op::ACK), 63u);
         consumer.ack(messages[63]);
@@ -112,7 +117,8 @@ TEST(Consumer, nack_goes_out_at_once_with_its_reason) {
         world.sleep(fiber, milliseconds(10));
         consumer.close(fiber);
     }));
-    EXPECT_EQ(world.broker.nacks, (std::vector<wire::NackReason>{wire::NackReason::REQUEUE, wire::NackReason::REJECT}));
+    EXPECT_EQ(world.broker.nacks,
+              (std::vector<wire::NackReason>{wire::NackReason::REQUEUE, wire::NackReason::REJECT}));
 }
 
 // covers REB-08
@@ -124,7 +130,8 @@ TEST(Contract, C6_a_member_whose_credit_is_used_up_sends_heartbeats_and_progress
         Consumer consumer(world.env(), world.link_options(), options);
         consumer.start();
         std::vector<Message> held;
-        for (int i = 0; i < 4; ++i) held.push_back(*consumer.next(fiber));
+        for (int i = 0; i < 4; ++i)
+            held.push_back(*consumer.next(fiber));
         const std::size_t pulls = world.broker.count(wire::Op::PULL);
         world.sleep(fiber, milliseconds(9500));
         EXPECT_EQ(world.broker.count(wire::Op::HEARTBEAT), 3u);
@@ -132,7 +139,8 @@ TEST(Contract, C6_a_member_whose_credit_is_used_up_sends_heartbeats_and_progress
         world.sleep(fiber, seconds(2));
         EXPECT_EQ(world.broker.progress_count, 4u);
         EXPECT_EQ(world.broker.count(wire::Op::PULL), pulls);
-        for (const Message& message : held) consumer.ack(message);
+        for (const Message& message : held)
+            consumer.ack(message);
         EXPECT_TRUE(consumer.next(fiber).ok());
         consumer.close(fiber);
     }));
@@ -143,7 +151,8 @@ TEST(Contract, C6_no_heartbeat_while_a_pull_waits) {
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         Consumer consumer(world.env(), world.link_options(), orders());
         consumer.start();
-        EXPECT_TRUE(consumer.next(fiber, world.world.clock.now() + seconds(40)).is(ErrorCode::TIMED_OUT));
+        EXPECT_TRUE(
+            consumer.next(fiber, world.world.clock.now() + seconds(40)).is(ErrorCode::TIMED_OUT));
         EXPECT_EQ(world.broker.count(wire::Op::HEARTBEAT), 0u);
         EXPECT_GE(world.broker.count(wire::Op::PULL), 8u);
         EXPECT_LE(world.broker.count(wire::Op::PULL), 11u);
@@ -184,7 +193,8 @@ TEST(Contract, G5_a_revoked_partition_is_given_back_when_its_messages_in_hand_ar
         world.sleep(fiber, milliseconds(100));
         EXPECT_TRUE(world.broker.revoke_done);
         EXPECT_EQ(world.partition(0).settled.size(), 1u);
-        for (int i = 0; i < 2; ++i) EXPECT_EQ(consumer.next(fiber)->partition.value, 1);
+        for (int i = 0; i < 2; ++i)
+            EXPECT_EQ(consumer.next(fiber)->partition.value, 1);
         EXPECT_FALSE(consumer.next(fiber, world.world.clock.now() + seconds(1)).ok());
         consumer.close(fiber);
     }));
@@ -230,7 +240,9 @@ TEST(Consumer, negotiates_anew_after_a_lost_connection_and_hands_out_no_acked_me
 TEST(Consumer, subscribes_again_when_the_broker_no_longer_knows_the_member) {
     ConsumerWorld world(1);
     world.broker.script = [](wire::Op op, std::uint64_t number) {
-        return op == wire::Op::PULL && number == 1 ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::UNKNOWN_MEMBER} : Fault{};
+        return op == wire::Op::PULL && number == 1
+                   ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::UNKNOWN_MEMBER}
+                   : Fault{};
     };
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         Consumer consumer(world.env(), world.link_options(), orders());
@@ -245,8 +257,9 @@ TEST(Consumer, subscribes_again_when_the_broker_no_longer_knows_the_member) {
 TEST(Contract, C5_a_message_larger_than_the_window_widens_it) {
     ConsumerWorld world(1);
     world.broker.script = [](wire::Op op, std::uint64_t number) {
-        return op == wire::Op::PULL && number == 1 ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::MESSAGE_EXCEEDS_CREDIT}
-                                                   : Fault{};
+        return op == wire::Op::PULL && number == 1
+                   ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::MESSAGE_EXCEEDS_CREDIT}
+                   : Fault{};
     };
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         Consumer consumer(world.env(), world.link_options(), orders());
@@ -279,35 +292,43 @@ TEST(ConsumerProperty, every_message_is_settled_and_none_comes_after_its_ack_und
             if (calm || draw >= 8) return {};
             if (draw < 2) return {Fault::Kind::DROP_BEFORE};
             if (draw < 4) return {Fault::Kind::DROP_AFTER};
-            if (draw < 6 && op == wire::Op::ACK) return {Fault::Kind::ERROR_BEFORE, ErrorCode::QUORUM_LOST};
-            if (draw < 6 && op == wire::Op::SUB) return {Fault::Kind::ERROR_BEFORE, ErrorCode::METADATA_READ_ONLY};
-            if (draw < 6 && op == wire::Op::PULL) return {Fault::Kind::ERROR_BEFORE, ErrorCode::STALE_GENERATION};
+            if (draw < 6 && op == wire::Op::ACK)
+                return {Fault::Kind::ERROR_BEFORE, ErrorCode::QUORUM_LOST};
+            if (draw < 6 && op == wire::Op::SUB)
+                return {Fault::Kind::ERROR_BEFORE, ErrorCode::METADATA_READ_ONLY};
+            if (draw < 6 && op == wire::Op::PULL)
+                return {Fault::Kind::ERROR_BEFORE, ErrorCode::STALE_GENERATION};
             return {};
         };
         std::set<std::string> acked;
-        ASSERT_TRUE(world.run([&](Fiber& fiber) {
-            ConsumerOptions options = orders();
-            options.credit_count = static_cast<std::uint16_t>(rng.between(1, 20));
-            Consumer consumer(world.env(), world.link_options(), options);
-            consumer.start();
-            while (acked.size() < 60) {
-                Result<Message> message = consumer.next(fiber, world.world.clock.now() + seconds(120));
-                ASSERT_TRUE(message.ok()) << "seed " << seed << " after " << acked.size();
-                EXPECT_FALSE(acked.contains(message->value)) << "seed " << seed;
-                if (rng.one_in(8)) world.sleep(fiber, milliseconds(rng.between(0, 50)));
-                if (rng.one_in(20)) {
-                    consumer.nack(*message, wire::NackReason::RETRY);
-                    continue;
+        ASSERT_TRUE(world.run(
+            [&](Fiber& fiber) {
+                ConsumerOptions options = orders();
+                options.credit_count = static_cast<std::uint16_t>(rng.between(1, 20));
+                Consumer consumer(world.env(), world.link_options(), options);
+                consumer.start();
+                while (acked.size() < 60) {
+                    Result<Message> message =
+                        consumer.next(fiber, world.world.clock.now() + seconds(120));
+                    ASSERT_TRUE(message.ok()) << "seed " << seed << " after " << acked.size();
+                    EXPECT_FALSE(acked.contains(message->value)) << "seed " << seed;
+                    if (rng.one_in(8)) world.sleep(fiber, milliseconds(rng.between(0, 50)));
+                    if (rng.one_in(20)) {
+                        consumer.nack(*message, wire::NackReason::RETRY);
+                        continue;
+                    }
+                    acked.insert(message->value);
+                    consumer.ack(*message);
                 }
-                acked.insert(message->value);
-                consumer.ack(*message);
-            }
-            calm = true;
-            world.sleep(fiber, seconds(20));
-            consumer.close(fiber);
-        }, seconds(3000))) << "seed " << seed;
+                calm = true;
+                world.sleep(fiber, seconds(20));
+                consumer.close(fiber);
+            },
+            seconds(3000)))
+            << "seed " << seed;
         std::size_t settled = 0;
-        for (std::size_t p = 0; p < 3; ++p) settled += world.partition(p).settled.size();
+        for (std::size_t p = 0; p < 3; ++p)
+            settled += world.partition(p).settled.size();
         EXPECT_EQ(settled, 60u) << "seed " << seed;
     }
 }

@@ -34,16 +34,19 @@ class FakeConn final : public Conn {
     ~FakeConn() override { out_->ended = true; }
 
     Result<std::size_t> read(Fiber& fiber, MutableByteSpan into, MonoTime deadline) override {
-        while (!closed_ && in_->bytes.empty() && !in_->ended) MORTAR_TRY(in_->changed.wait(fiber, deadline));
+        while (!closed_ && in_->bytes.empty() && !in_->ended)
+            MORTAR_TRY(in_->changed.wait(fiber, deadline));
         if (closed_) return make_error(ErrorCode::CONNECTION_CLOSED, "closed");
         const std::size_t count = std::min(into.size(), in_->bytes.size());
         std::copy_n(in_->bytes.begin(), count, into.begin());
-        in_->bytes.erase(in_->bytes.begin(), in_->bytes.begin() + static_cast<std::ptrdiff_t>(count));
+        in_->bytes.erase(in_->bytes.begin(),
+                         in_->bytes.begin() + static_cast<std::ptrdiff_t>(count));
         return count;
     }
     Result<void> write(Fiber&, std::span<const ByteSpan> parts, MonoTime) override {
         if (closed_ || out_->ended) return make_error(ErrorCode::CONNECTION_CLOSED, "reset");
-        for (const ByteSpan part : parts) out_->bytes.insert(out_->bytes.end(), part.begin(), part.end());
+        for (const ByteSpan part : parts)
+            out_->bytes.insert(out_->bytes.end(), part.begin(), part.end());
         out_->changed.notify_all();
         return {};
     }
@@ -76,11 +79,13 @@ class FakeNet final : public Net {
     Result<std::unique_ptr<Listener>> listen(const std::string&) override {
         return make_error(ErrorCode::ADDRESS_INVALID, "not here");
     }
-    Result<std::unique_ptr<Conn>> connect(Fiber& fiber, const std::string& address, MonoTime) override {
+    Result<std::unique_ptr<Conn>> connect(Fiber& fiber, const std::string& address,
+                                          MonoTime) override {
         attempts.emplace_back(address, clock->now());
         fiber.scheduler().yield(fiber);
         const auto found = acceptors.find(address);
-        if (found == acceptors.end()) return make_error(ErrorCode::CONNECTION_REFUSED, "nobody there");
+        if (found == acceptors.end())
+            return make_error(ErrorCode::CONNECTION_REFUSED, "nobody there");
         auto to_server = std::make_shared<Pipe>();
         auto to_client = std::make_shared<Pipe>();
         found->second(std::make_unique<FakeConn>(to_server, to_client, "client:1"));
@@ -92,7 +97,8 @@ class SeededRng final : public RngSource {
   public:
     explicit SeededRng(std::uint64_t seed) : seed_(seed) {}
     Rng stream(std::string_view name) override {
-        for (const char c : name) seed_ = seed_ * 31 + static_cast<unsigned char>(c);
+        for (const char c : name)
+            seed_ = seed_ * 31 + static_cast<unsigned char>(c);
         return Rng(seed_);
     }
 
@@ -107,7 +113,14 @@ class NullLog final : public Log {
 };
 
 struct Fault {
-    enum class Kind : std::uint8_t { NONE, ERROR_BEFORE, ERROR_AFTER, DROP_BEFORE, DROP_AFTER, SILENCE };
+    enum class Kind : std::uint8_t {
+        NONE,
+        ERROR_BEFORE,
+        ERROR_AFTER,
+        DROP_BEFORE,
+        DROP_AFTER,
+        SILENCE
+    };
     Kind kind = Kind::NONE;
     ErrorCode code = ErrorCode::INTERNAL;
     std::string text = "scripted";
@@ -123,7 +136,8 @@ class FakeBroker {
     };
     struct Partition {
         std::vector<Record> log;  // sequence = index + 1
-        std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>> window;  // producer -> seq -> sequence
+        std::map<std::uint64_t, std::map<std::uint64_t, std::uint64_t>>
+            window;  // producer -> seq -> sequence
         std::set<std::uint64_t> settled;
         std::map<std::uint64_t, int> deliveries;  // sequence -> attempts
         std::uint64_t ownership_epoch = 0;
@@ -142,7 +156,9 @@ class FakeBroker {
     FakeBroker(Scheduler& scheduler, const Clock& clock) : scheduler_(scheduler), clock_(clock) {}
 
     // What goes wrong with this request; op and its number of that op since the start, from 1.
-    std::function<Fault(wire::Op, std::uint64_t)> script = [](wire::Op, std::uint64_t) { return Fault{}; };
+    std::function<Fault(wire::Op, std::uint64_t)> script = [](wire::Op, std::uint64_t) {
+        return Fault{};
+    };
     std::string token;
     std::map<std::string, Topic, std::less<>> topics;
     std::vector<SeenFrame> seen;
@@ -160,18 +176,23 @@ class FakeBroker {
         topics.emplace(name, std::move(topic));
     }
     void append(const std::string& topic, std::size_t partition, std::string value) {
-        topics.find(topic)->second.partitions[partition].log.push_back({"", std::move(value), 0, 0});
+        topics.find(topic)->second.partitions[partition].log.push_back(
+            {"", std::move(value), 0, 0});
     }
     void listen(FakeNet& net, const std::string& address) {
         net.acceptors[address] = [this](std::unique_ptr<Conn> conn) {
-            ++connection_count;
-            auto shared = std::make_shared<std::unique_ptr<Conn>>(std::move(conn));
-            scheduler_.spawn("fake.connection", [this, shared](Fiber& fiber) { serve(fiber, **shared); });
+            serve_connection(std::move(conn));
         };
     }
+    void serve_connection(std::unique_ptr<Conn> conn) {
+        ++connection_count;
+        auto shared = std::make_shared<std::unique_ptr<Conn>>(std::move(conn));
+        scheduler_.spawn("fake.connection",
+                         [this, shared](Fiber& fiber) { serve(fiber, **shared); });
+    }
     std::size_t count(wire::Op op) const {
-        return static_cast<std::size_t>(
-            std::count_if(seen.begin(), seen.end(), [&](const SeenFrame& frame) { return frame.op == op; }));
+        return static_cast<std::size_t>(std::count_if(
+            seen.begin(), seen.end(), [&](const SeenFrame& frame) { return frame.op == op; }));
     }
     // The next loop of each connection ends it.
     void drop_connections() { ++drop_generation_; }
@@ -187,7 +208,8 @@ class FakeBroker {
         Topic* topic = nullptr;
         std::optional<wire::Pull> pull;
         MonoTime pull_deadline;
-        std::map<std::uint64_t, std::pair<std::size_t, std::uint64_t>> in_flight;  // delivery -> partition, sequence
+        std::map<std::uint64_t, std::pair<std::size_t, std::uint64_t>>
+            in_flight;  // delivery -> partition, sequence
         std::map<std::uint64_t, wire::Notice> notices;
     };
     static constexpr Duration TICK = milliseconds(2);
@@ -199,7 +221,8 @@ class FakeBroker {
         const std::uint64_t generation = drop_generation_;
         while (generation == drop_generation_) {
             ByteVector out;
-            Result<wire::FrameView> frame = reader.read(fiber, {wire::MAX_FRAME_LEN, clock_.now() + TICK});
+            Result<wire::FrameView> frame =
+                reader.read(fiber, {wire::MAX_FRAME_LEN, clock_.now() + TICK});
             bool keep = true;
             if (frame.ok()) {
                 keep = handle(session, *frame, out);
@@ -229,17 +252,22 @@ class FakeBroker {
         const Fault fault = script(op, count(op));
         ByteVector answer;
         switch (fault.kind) {
-            case Fault::Kind::DROP_BEFORE: return false;
-            case Fault::Kind::SILENCE: return true;
+            case Fault::Kind::DROP_BEFORE:
+                return false;
+            case Fault::Kind::SILENCE:
+                return true;
             case Fault::Kind::ERROR_BEFORE:
                 wire::encode_err(out, fault.code, frame.op, fault.text);
                 return !error_info(fault.code).closes;
-            case Fault::Kind::DROP_AFTER: (void)execute(session, op, frame.payload, answer); return false;
+            case Fault::Kind::DROP_AFTER:
+                (void)execute(session, op, frame.payload, answer);
+                return false;
             case Fault::Kind::ERROR_AFTER:
                 (void)execute(session, op, frame.payload, answer);
                 wire::encode_err(out, fault.code, frame.op, fault.text);
                 return true;
-            case Fault::Kind::NONE: break;
+            case Fault::Kind::NONE:
+                break;
         }
         const bool keep = execute(session, op, frame.payload, answer);
         out.insert(out.end(), answer.begin(), answer.end());
@@ -261,10 +289,15 @@ class FakeBroker {
                 wire::encode_ok(out, op);
                 return true;
             }
-            case wire::Op::PING: wire::encode_ok(out, op); return true;
-            case wire::Op::DECLARE: return declare(*wire::decode_declare(payload), out);
-            case wire::Op::PUB: return publish(*wire::decode_pub(payload), out);
-            case wire::Op::SUB: return subscribe(session, *wire::decode_sub(payload), out);
+            case wire::Op::PING:
+                wire::encode_ok(out, op);
+                return true;
+            case wire::Op::DECLARE:
+                return declare(*wire::decode_declare(payload), out);
+            case wire::Op::PUB:
+                return publish(*wire::decode_pub(payload), out);
+            case wire::Op::SUB:
+                return subscribe(session, *wire::decode_sub(payload), out);
             case wire::Op::PULL: {
                 const wire::Pull pull = *wire::decode_pull(payload);
                 if (!session.subscribed) return refuse(out, ErrorCode::UNKNOWN_MEMBER, op);
@@ -273,12 +306,14 @@ class FakeBroker {
                 for (const Partition& partition : session.topic->partitions) {
                     if (partition.assigned) owned.emplace_back(partition.ownership_epoch);
                 }
-                if (pull.ownership_epochs.size() > owned.size()) return refuse(out, ErrorCode::NOT_OWNER, op);
+                if (pull.ownership_epochs.size() > owned.size())
+                    return refuse(out, ErrorCode::NOT_OWNER, op);
                 session.pull = pull;
                 session.pull_deadline = clock_.now() + milliseconds(pull.wait_ms);
                 return true;
             }
-            case wire::Op::ACK: return ack(session, *wire::decode_ack(payload), out);
+            case wire::Op::ACK:
+                return ack(session, *wire::decode_ack(payload), out);
             case wire::Op::NACK: {
                 const wire::Nack nack = *wire::decode_nack(payload);
                 nacks.push_back(nack.reason);
@@ -291,14 +326,16 @@ class FakeBroker {
                 return true;
             }
             case wire::Op::HEARTBEAT: {
-                if (wire::decode_heartbeat(payload)->state == wire::HeartbeatState::LEAVE) ++leave_count;
+                if (wire::decode_heartbeat(payload)->state == wire::HeartbeatState::LEAVE)
+                    ++leave_count;
                 wire::encode_ok(out, op);
                 return true;
             }
             case wire::Op::CONTROL_ACK: {
                 const wire::ControlAck control_ack = *wire::decode_control_ack(payload);
                 const auto found = session.notices.find(control_ack.notice_id.value);
-                if (found == session.notices.end()) return refuse(out, ErrorCode::STALE_GENERATION, op);
+                if (found == session.notices.end())
+                    return refuse(out, ErrorCode::STALE_GENERATION, op);
                 Partition& partition = session.topic->partitions[found->second.partition.value];
                 partition.assigned = found->second.kind == wire::NoticeKind::ASSIGN;
                 if (found->second.kind == wire::NoticeKind::REVOKE) revoke_done = true;
@@ -309,18 +346,22 @@ class FakeBroker {
             case wire::Op::CREDIT: {
                 const wire::Credit credit = *wire::decode_credit(payload);
                 window_count = credit.credit_count;
-                wire::encode_ok(out, wire::CreditResult{credit.credit_count, credit.credit_bytes, 0, 0, 1});
+                wire::encode_ok(
+                    out, wire::CreditResult{credit.credit_count, credit.credit_bytes, 0, 0, 1});
                 return true;
             }
-            default: return refuse(out, ErrorCode::MALFORMED_PAYLOAD, op);
+            default:
+                return refuse(out, ErrorCode::MALFORMED_PAYLOAD, op);
         }
     }
 
     bool declare(const wire::Declare& declare, ByteVector& out) {
         const auto found = topics.find(declare.topic);
         if ((declare.flags & wire::DECLARE_FLAG_DELETE) != 0) {
-            if (found == topics.end()) return refuse(out, ErrorCode::UNKNOWN_TOPIC, wire::Op::DECLARE);
-            const wire::DeclareResult result{TopicId(found->second.id), 1, wire::DeclareOutcome::IDEMPOTENT_OK};
+            if (found == topics.end())
+                return refuse(out, ErrorCode::UNKNOWN_TOPIC, wire::Op::DECLARE);
+            const wire::DeclareResult result{TopicId(found->second.id), 1,
+                                             wire::DeclareOutcome::IDEMPOTENT_OK};
             topics.erase(found);
             wire::encode_ok(out, result);
             return true;
@@ -330,13 +371,15 @@ class FakeBroker {
         }
         if (found == topics.end()) {
             add_topic(std::string(declare.topic), declare.partition_count);
-            wire::encode_ok(out, wire::DeclareResult{TopicId(topics.find(declare.topic)->second.id),
-                                                     declare.partition_count, wire::DeclareOutcome::CREATED});
+            wire::encode_ok(
+                out, wire::DeclareResult{TopicId(topics.find(declare.topic)->second.id),
+                                         declare.partition_count, wire::DeclareOutcome::CREATED});
             return true;
         }
-        wire::encode_ok(out, wire::DeclareResult{TopicId(found->second.id),
-                                                 static_cast<std::uint16_t>(found->second.partitions.size()),
-                                                 wire::DeclareOutcome::IDEMPOTENT_OK});
+        wire::encode_ok(
+            out, wire::DeclareResult{TopicId(found->second.id),
+                                     static_cast<std::uint16_t>(found->second.partitions.size()),
+                                     wire::DeclareOutcome::IDEMPOTENT_OK});
         return true;
     }
 
@@ -358,7 +401,8 @@ class FakeBroker {
             if (window.empty() && pub.producer_seq.value > 1) {
                 return refuse(out, ErrorCode::SEQ_EXPIRED, wire::Op::PUB);
             }
-            if (pub.producer_seq.value > last + 1) return refuse(out, ErrorCode::SEQ_GAP, wire::Op::PUB);
+            if (pub.producer_seq.value > last + 1)
+                return refuse(out, ErrorCode::SEQ_GAP, wire::Op::PUB);
             if (const auto known = window.find(pub.producer_seq.value); known != window.end()) {
                 result.sequence = Sequence(known->second);
                 result.result_flags = wire::RESULT_FLAG_DEDUPLICATED;
@@ -367,8 +411,9 @@ class FakeBroker {
             }
             window[pub.producer_seq.value] = partition.log.size() + 1;
         }
-        partition.log.push_back({std::string(as_string_view(pub.key)), std::string(as_string_view(pub.value)),
-                                 pub.producer_id.value, pub.producer_seq.value});
+        partition.log.push_back({std::string(as_string_view(pub.key)),
+                                 std::string(as_string_view(pub.value)), pub.producer_id.value,
+                                 pub.producer_seq.value});
         result.sequence = Sequence(partition.log.size());
         result.commit_seq = result.sequence;
         wire::encode_ok(out, result);
@@ -395,14 +440,16 @@ class FakeBroker {
         return true;
     }
 
-    void send_notice(Session& session, std::size_t partition, wire::NoticeKind kind, ByteVector& out) {
+    void send_notice(Session& session, std::size_t partition, wire::NoticeKind kind,
+                     ByteVector& out) {
         wire::Notice notice;
         notice.notice_id = NoticeId(++notice_count_);
         notice.kind = kind;
         notice.group_id = GroupId(1);
         notice.membership_epoch = MembershipEpoch(static_cast<std::uint32_t>(member_count_));
         notice.assignment_epoch = AssignmentEpoch(static_cast<std::uint32_t>(notice_count_));
-        notice.ownership_epoch = OwnershipEpoch(session.topic->partitions[partition].ownership_epoch);
+        notice.ownership_epoch =
+            OwnershipEpoch(session.topic->partitions[partition].ownership_epoch);
         notice.topic_id = TopicId(session.topic->id);
         notice.partition = PartitionIndex(static_cast<std::uint16_t>(partition));
         notice.member_id = MemberId(session.member_id);
@@ -450,7 +497,8 @@ class FakeBroker {
                 send_msg(session, i, sequence, out);
             }
         }
-        if (out.size() != before || clock_.now() >= session.pull_deadline) answer_pull(session, out);
+        if (out.size() != before || clock_.now() >= session.pull_deadline)
+            answer_pull(session, out);
     }
 
     void send_msg(Session& session, std::size_t index, std::uint64_t sequence, ByteVector& out) {

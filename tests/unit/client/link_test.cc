@@ -15,7 +15,8 @@ Fault fails(ErrorCode code, std::string text = "scripted") {
 }
 
 TEST(LeaderHint, is_the_address_between_addr_and_epoch) {
-    EXPECT_EQ(client::leader_hint_address("leader node=2 addr=10.0.0.2:7188 epoch=9"), "10.0.0.2:7188");
+    EXPECT_EQ(client::leader_hint_address("leader node=2 addr=10.0.0.2:7188 epoch=9"),
+              "10.0.0.2:7188");
     EXPECT_EQ(client::leader_hint_address("leader node=2 addr=[::1]:7188 epoch=9"), "[::1]:7188");
     EXPECT_EQ(client::leader_hint_address("leader unknown epoch=9"), "");
     EXPECT_EQ(client::leader_hint_address(""), "");
@@ -33,7 +34,8 @@ TEST(ClientLink, follows_the_leader_hint) {
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         Link link(world.env(), world.link_options());
         link.start();
-        Result<client::TopicInfo> topic = client::lookup_topic(fiber, world.env(), link, "orders", NEVER);
+        Result<client::TopicInfo> topic =
+            client::lookup_topic(fiber, world.env(), link, "orders", NEVER);
         ASSERT_TRUE(topic.ok()) << topic.error().to_string();
         EXPECT_EQ(topic->partition_count, 3);
         link.close(fiber);
@@ -49,7 +51,9 @@ TEST(ClientLink, moves_to_the_next_address_when_the_leader_is_unknown_or_nobody_
     leader.listen(world.net, "leader:2");
     leader.add_topic("orders", 1);
     world.broker.script = [](wire::Op op, std::uint64_t) {
-        return op == wire::Op::DECLARE ? fails(ErrorCode::STALE_LEADER_EPOCH, "leader unknown epoch=7") : Fault{};
+        return op == wire::Op::DECLARE
+                   ? fails(ErrorCode::STALE_LEADER_EPOCH, "leader unknown epoch=7")
+                   : Fault{};
     };
     client::LinkOptions options = world.link_options();
     options.addresses = {"broker:1", "dead:9", "leader:2"};
@@ -67,14 +71,15 @@ TEST(ClientLink, moves_to_the_next_address_when_the_leader_is_unknown_or_nobody_
 TEST(ClientLink, brokers_that_point_at_each_other_are_not_asked_in_a_tight_loop) {
     ClientWorld world;
     world.broker.script = [](wire::Op op, std::uint64_t) {
-        return op == wire::Op::DECLARE ? fails(ErrorCode::STALE_LEADER_EPOCH, "leader node=1 addr=broker:1 epoch=1")
-                                       : Fault{};
+        return op == wire::Op::DECLARE
+                   ? fails(ErrorCode::STALE_LEADER_EPOCH, "leader node=1 addr=broker:1 epoch=1")
+                   : Fault{};
     };
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         Link link(world.env(), world.link_options());
         link.start();
-        Result<client::TopicInfo> topic =
-            client::lookup_topic(fiber, world.env(), link, "orders", world.world.clock.now() + seconds(20));
+        Result<client::TopicInfo> topic = client::lookup_topic(
+            fiber, world.env(), link, "orders", world.world.clock.now() + seconds(20));
         EXPECT_TRUE(topic.is(ErrorCode::TIMED_OUT));
         EXPECT_NE(topic.error().detail.find("STALE_LEADER_EPOCH"), std::string::npos);
         link.close(fiber);
@@ -203,8 +208,9 @@ TEST(ClientLink, answers_come_in_order_and_each_once_when_the_session_ends) {
         for (const char name : {'a', 'b', 'c'}) {
             ByteVector frame;
             wire::encode(frame, wire::Ping{});
-            link.send(wire::Op::PING, std::move(frame),
-                      [&order, name](Result<ByteSpan> answer) { order += answer.ok() ? name : '!'; });
+            link.send(wire::Op::PING, std::move(frame), [&order, name](Result<ByteSpan> answer) {
+                order += answer.ok() ? name : '!';
+            });
         }
         EXPECT_EQ(order, "");
         world.sleep(fiber, milliseconds(5));

@@ -14,7 +14,8 @@ using testing::Fault;
 
 std::vector<std::string> values(const testing::FakeBroker::Partition& partition) {
     std::vector<std::string> found;
-    for (const auto& record : partition.log) found.push_back(record.value);
+    for (const auto& record : partition.log)
+        found.push_back(record.value);
     return found;
 }
 
@@ -53,7 +54,8 @@ TEST(Contract, P1_the_library_routes_by_fnv1a32_and_in_turn_without_a_key) {
             EXPECT_EQ(published->partition.value, fnv1a32(as_byte_span(key)) % 4);
         }
         std::set<std::uint16_t> used;
-        for (int i = 0; i < 4; ++i) used.insert(producer.publish(fiber, "orders", "", "v")->partition.value);
+        for (int i = 0; i < 4; ++i)
+            used.insert(producer.publish(fiber, "orders", "", "v")->partition.value);
         EXPECT_EQ(used.size(), 4u);
         producer.close(fiber);
     }));
@@ -69,10 +71,14 @@ TEST(Contract, P5_too_large_a_key_or_value_is_refused_before_it_is_sent) {
         Result<Published> key = producer.publish(fiber, "orders", std::string(256, 'k'), "v");
         ASSERT_TRUE(key.is(ErrorCode::INVALID_ARGUMENT));
         EXPECT_NE(key.error().detail.find("255"), std::string::npos);
-        Result<Published> value = producer.publish(fiber, "orders", "", std::string(wire::MAX_VALUE_LEN + 1, 'v'));
+        Result<Published> value =
+            producer.publish(fiber, "orders", "", std::string(wire::MAX_VALUE_LEN + 1, 'v'));
         ASSERT_TRUE(value.is(ErrorCode::INVALID_ARGUMENT));
         EXPECT_NE(value.error().detail.find("split"), std::string::npos);
-        EXPECT_TRUE(producer.publish(fiber, "orders", std::string(255, 'k'), std::string(wire::MAX_VALUE_LEN, 'v')).ok());
+        EXPECT_TRUE(producer
+                        .publish(fiber, "orders", std::string(255, 'k'),
+                                 std::string(wire::MAX_VALUE_LEN, 'v'))
+                        .ok());
         producer.close(fiber);
     }));
 }
@@ -94,7 +100,8 @@ TEST(Producer, a_lost_answer_is_asked_again_and_stored_once) {
         EXPECT_EQ(producer.stats().resent, 1u);
         producer.close(fiber);
     }));
-    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]), (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]),
+              (std::vector<std::string>{"a", "b"}));
 }
 
 // covers DUR-11
@@ -109,10 +116,13 @@ TEST(Producer, after_a_refusal_everything_behind_it_goes_again_in_order) {
         Producer producer(world.env(), world.link_options());
         producer.start();
         for (int i = 0; i < 8; ++i) {
-            ASSERT_TRUE(producer.publish_async(fiber, "orders", "", std::to_string(i), [&](Result<Published> result) {
-                ASSERT_TRUE(result.ok());
-                sequences.push_back(result->sequence.value);
-            }).ok());
+            ASSERT_TRUE(producer
+                            .publish_async(fiber, "orders", "", std::to_string(i),
+                                           [&](Result<Published> result) {
+                                               ASSERT_TRUE(result.ok());
+                                               sequences.push_back(result->sequence.value);
+                                           })
+                            .ok());
         }
         ASSERT_TRUE(producer.flush(fiber).ok());
         producer.close(fiber);
@@ -133,18 +143,22 @@ TEST(Producer, a_message_that_is_refused_for_good_does_not_block_those_behind_it
         Producer producer(world.env(), world.link_options());
         producer.start();
         for (int i = 0; i < 5; ++i) {
-            ASSERT_TRUE(producer.publish_async(fiber, "orders", "", std::to_string(i), [&, i](Result<Published> result) {
-                if (result.ok()) return;
-                EXPECT_TRUE(result.is(ErrorCode::QUOTA_EXCEEDED));
-                EXPECT_EQ(i, 1);
-                ++refused;
-            }).ok());
+            ASSERT_TRUE(producer
+                            .publish_async(fiber, "orders", "", std::to_string(i),
+                                           [&, i](Result<Published> result) {
+                                               if (result.ok()) return;
+                                               EXPECT_TRUE(result.is(ErrorCode::QUOTA_EXCEEDED));
+                                               EXPECT_EQ(i, 1);
+                                               ++refused;
+                                           })
+                            .ok());
         }
         ASSERT_TRUE(producer.flush(fiber).ok());
         producer.close(fiber);
     }));
     EXPECT_EQ(refused, 1);
-    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]), (std::vector<std::string>{"0", "2", "3", "4"}));
+    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]),
+              (std::vector<std::string>{"0", "2", "3", "4"}));
 }
 
 TEST(Contract, P2_seq_expired_is_final_and_the_next_message_begins_a_new_window) {
@@ -173,7 +187,8 @@ TEST(Contract, P3_no_more_than_the_window_is_outstanding_in_a_partition) {
         Producer producer(world.env(), world.link_options());
         producer.start();
         for (int i = 0; i < 3000; ++i) {
-            ASSERT_TRUE(producer.publish_async(fiber, "orders", "", std::to_string(i), nullptr).ok());
+            ASSERT_TRUE(
+                producer.publish_async(fiber, "orders", "", std::to_string(i), nullptr).ok());
             most = std::max(most, producer.link().unanswered_count());
         }
         ASSERT_TRUE(producer.flush(fiber).ok());
@@ -192,7 +207,8 @@ TEST(Producer, holds_back_a_caller_that_is_faster_than_the_broker) {
         Producer producer(world.env(), world.link_options(), options);
         producer.start();
         for (int i = 0; i < 100; ++i) {
-            ASSERT_TRUE(producer.publish_async(fiber, "orders", "", std::to_string(i), nullptr).ok());
+            ASSERT_TRUE(
+                producer.publish_async(fiber, "orders", "", std::to_string(i), nullptr).ok());
             EXPECT_LE(producer.link().unanswered_count(), 10u);
         }
         ASSERT_TRUE(producer.flush(fiber).ok());
@@ -220,7 +236,8 @@ TEST(Producer, says_unreachable_after_its_timeout_and_never_stores_what_it_gave_
         EXPECT_TRUE(producer.publish(fiber, "orders", "", "c").ok());
         producer.close(fiber);
     }));
-    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]), (std::vector<std::string>{"a", "c"}));
+    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]),
+              (std::vector<std::string>{"a", "c"}));
 }
 
 TEST(Producer, a_message_that_timed_out_under_way_is_still_stored_before_later_ones) {
@@ -243,7 +260,8 @@ TEST(Producer, a_message_that_timed_out_under_way_is_still_stored_before_later_o
         EXPECT_TRUE(producer.publish(fiber, "orders", "", "b").ok());
         producer.close(fiber);
     }));
-    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]), (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]),
+              (std::vector<std::string>{"a", "b"}));
 }
 
 TEST(Producer, without_idempotence_an_unknown_outcome_is_reported_and_not_sent_again) {
@@ -261,7 +279,8 @@ TEST(Producer, without_idempotence_an_unknown_outcome_is_reported_and_not_sent_a
         EXPECT_TRUE(producer.publish(fiber, "orders", "", "b").ok());
         producer.close(fiber);
     }));
-    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]), (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(values(world.broker.topics["orders"].partitions[0]),
+              (std::vector<std::string>{"a", "b"}));
     EXPECT_EQ(world.broker.topics["orders"].partitions[0].log[0].producer_id, 0u);
 }
 
@@ -294,9 +313,13 @@ TEST(Producer, close_answers_what_is_left) {
         producer.start();
         ASSERT_TRUE(producer.publish(fiber, "orders", "", "a").ok());
         for (int i = 0; i < 3; ++i) {
-            ASSERT_TRUE(producer.publish_async(fiber, "orders", "", "b", [&](Result<Published> result) {
-                if (result.is(ErrorCode::CONNECTION_CLOSED)) ++closed;
-            }).ok());
+            ASSERT_TRUE(producer
+                            .publish_async(fiber, "orders", "", "b",
+                                           [&](Result<Published> result) {
+                                               if (result.is(ErrorCode::CONNECTION_CLOSED))
+                                                   ++closed;
+                                           })
+                            .ok());
         }
         producer.close(fiber);
         EXPECT_EQ(producer.unresolved_count(), 0u);
@@ -316,12 +339,15 @@ struct RandomFaults {
         if (op == wire::Op::CONNECT) return draw < 6 ? Fault{Fault::Kind::DROP_BEFORE} : Fault{};
         if (draw < 2) return {Fault::Kind::DROP_BEFORE};
         if (draw < 4) return {Fault::Kind::DROP_AFTER};
-        if (op == wire::Op::DECLARE) return {Fault::Kind::ERROR_BEFORE, ErrorCode::METADATA_READ_ONLY};
+        if (op == wire::Op::DECLARE)
+            return {Fault::Kind::ERROR_BEFORE, ErrorCode::METADATA_READ_ONLY};
         if (draw < 6) return {Fault::Kind::ERROR_BEFORE, ErrorCode::BACKPRESSURE};
         if (draw < 7) return {Fault::Kind::ERROR_BEFORE, ErrorCode::READ_ONLY_DEGRADED};
         if (draw < 9) return {Fault::Kind::ERROR_AFTER, ErrorCode::READ_ONLY_DEGRADED};
         if (draw < 10) return {Fault::Kind::ERROR_AFTER, ErrorCode::PRODUCER_EPOCH_STALE};
-        if (draw < 11) return {Fault::Kind::ERROR_BEFORE, ErrorCode::STALE_LEADER_EPOCH, "leader node=1 addr=broker:1 epoch=2"};
+        if (draw < 11)
+            return {Fault::Kind::ERROR_BEFORE, ErrorCode::STALE_LEADER_EPOCH,
+                    "leader node=1 addr=broker:1 epoch=2"};
         if (with_final_errors) return {Fault::Kind::ERROR_BEFORE, ErrorCode::QUOTA_EXCEEDED};
         return {Fault::Kind::ERROR_BEFORE, ErrorCode::STORAGE_HIGH_WATERMARK};
     }
@@ -339,25 +365,33 @@ void check_random_history(std::uint64_t seed, bool with_final_errors) {
     ProducerOptions options;
     options.partition_window = static_cast<std::size_t>(rng.between(1, 40));
     options.buffered_count_max = static_cast<std::size_t>(rng.between(1, 100));
-    ASSERT_TRUE(world.run([&](Fiber& fiber) {
-        Producer producer(world.env(), world.link_options(), options);
-        producer.start();
-        for (int i = 0; i < MESSAGES; ++i) {
-            const std::string value = std::to_string(i);
-            ASSERT_TRUE(producer.publish_async(fiber, "orders", "", value, [&, value](Result<Published> result) {
-                ++answered;
-                if (result.ok()) {
-                    EXPECT_TRUE(acked.emplace(value, *result).second);
-                } else {
-                    EXPECT_TRUE(with_final_errors) << result.error().to_string();
-                }
-            }).ok());
-            if (rng.one_in(10)) world.sleep(fiber, milliseconds(rng.between(0, 300)));
-            if (rng.one_in(40)) world.broker.drop_connections();
-        }
-        ASSERT_TRUE(producer.flush(fiber).ok());
-        producer.close(fiber);
-    }, seconds(1200))) << "seed " << seed;
+    ASSERT_TRUE(world.run(
+        [&](Fiber& fiber) {
+            Producer producer(world.env(), world.link_options(), options);
+            producer.start();
+            for (int i = 0; i < MESSAGES; ++i) {
+                const std::string value = std::to_string(i);
+                ASSERT_TRUE(producer
+                                .publish_async(fiber, "orders", "", value,
+                                               [&, value](Result<Published> result) {
+                                                   ++answered;
+                                                   if (result.ok()) {
+                                                       EXPECT_TRUE(
+                                                           acked.emplace(value, *result).second);
+                                                   } else {
+                                                       EXPECT_TRUE(with_final_errors)
+                                                           << result.error().to_string();
+                                                   }
+                                               })
+                                .ok());
+                if (rng.one_in(10)) world.sleep(fiber, milliseconds(rng.between(0, 300)));
+                if (rng.one_in(40)) world.broker.drop_connections();
+            }
+            ASSERT_TRUE(producer.flush(fiber).ok());
+            producer.close(fiber);
+        },
+        seconds(1200)))
+        << "seed " << seed;
     EXPECT_EQ(answered, MESSAGES);
     EXPECT_TRUE(with_final_errors || acked.size() == static_cast<std::size_t>(MESSAGES));
     std::set<std::string> stored;
@@ -365,7 +399,8 @@ void check_random_history(std::uint64_t seed, bool with_final_errors) {
         const auto& log = world.broker.topics["orders"].partitions[p].log;
         int last = -1;
         for (const auto& record : log) {
-            EXPECT_TRUE(stored.insert(record.value).second) << "twice: " << record.value << " seed " << seed;
+            EXPECT_TRUE(stored.insert(record.value).second)
+                << "twice: " << record.value << " seed " << seed;
             EXPECT_LT(last, std::stoi(record.value)) << "order, seed " << seed;
             last = std::stoi(record.value);
         }
@@ -378,11 +413,13 @@ void check_random_history(std::uint64_t seed, bool with_final_errors) {
 }
 
 TEST(ProducerProperty, no_ack_is_lost_nothing_doubles_and_order_holds_under_random_faults) {
-    for (std::uint64_t seed = 1; seed <= 80 && !::testing::Test::HasFailure(); ++seed) check_random_history(seed, false);
+    for (std::uint64_t seed = 1; seed <= 80 && !::testing::Test::HasFailure(); ++seed)
+        check_random_history(seed, false);
 }
 
 TEST(ProducerProperty, the_same_holds_when_some_messages_are_refused_for_good) {
-    for (std::uint64_t seed = 1; seed <= 80 && !::testing::Test::HasFailure(); ++seed) check_random_history(seed, true);
+    for (std::uint64_t seed = 1; seed <= 80 && !::testing::Test::HasFailure(); ++seed)
+        check_random_history(seed, true);
 }
 
 }  // namespace

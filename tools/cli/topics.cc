@@ -1,0 +1,129 @@
+// topics: create, delete and list. Creating and deleting go over the wire, listing asks the admin server.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "core/client/admin.h"
+#include "tools/cli/cli.h"
+#include "tools/cli/http_get.h"
+
+namespace mortar::cli {
+
+namespace {
+using nlohmann::ordered_json;
+
+constexpr int LIST_PAGE = 1000;
+
+// A connected link, closed at the end of its scope's one call.
+template <class Body>
+int with_link(Fiber& fiber, Session& session, const Body& body) {
+    client::Link link(session.env, session.link_options());
+    link.start();
+    const Result<void> up = link.wait_up(fiber, session.connect_deadline());
+    const int exit_code = up.ok() ? body(link) : report_unreachable(session, up.error());
+    link.close(fiber);
+    return exit_code;
+}
+
+void print_result(const Session& session, const std::string& result, std::uint16_t topic_id) {
+    if (session.options.json) {
+        fmt::print("{}\n", ordered_json({{"result", result}, {"topic_id", topic_id}}).dump());
+    } else {
+        fmt::print("{}\t{}\n", result, topic_id);
+    }
+}
+
+}  // namespace
+
+int topics_create(Fiber& fiber, Session& session, const TopicsCreate& arguments) {
+    return with_link(fiber, session, [&](client::Link& link) {
+        const MonoTime deadline = session.connect_deadline();
+        Result<client::TopicInfo> created = client::create_topic(
+            fiber, session.env, link, arguments.name, arguments.partition_count, deadline);
+        if (created.ok()) {
+            print_result(session, created->existed ? "existed" : "created",
+                         created->topic_id.value);
+            return EXIT_DONE;
+        }
+        if (created.is(ErrorCode::TOPIC_EXISTS_MISMATCH)) {
+            Result<client::TopicInfo> found =
+                client::lookup_topic(fiber, session.env, link, arguments.name, deadline);
+            if (found.ok()) print_result(session, "mismatch", found->topic_id.value);
+        }
+        return report(created.error());
+    });
+}
+
+int topics_delete(Fiber& fiber, Session& session, const TopicsDelete& arguments) {
+    fmt::print(stderr,
+               "deletes {0} with all its messages, its dead letters ({0}.dlq) and its groups\n",
+               arguments.name);
+    if (!arguments.yes && isatty(STDIN_FILENO) == 1) {
+        fmt::print(stderr, "type the name again to delete it: ");
+        std::string typed;
+        std::getline(std::cin, typed);
+        if (typed != arguments.name) {
+            fmt::print(stderr, "mortarmq: not deleted\n");
+            return EXIT_ARGUMENTS;
+        }
+    }
+    return with_link(fiber, session, [&](client::Link& link) {
+        Result<client::TopicInfo> deleted = client::delete_topic(
+            fiber, session.env, link, arguments.name, session.connect_deadline());
+        if (deleted.ok()) {
+            print_result(session, "deleted", deleted->topic_id.value);
+            return EXIT_DONE;
+        }
+        if (!deleted.is(ErrorCode::UNKNOWN_TOPIC)) return report(deleted.error());
+        print_result(session, "not_found", 0);
+        return EXIT_REFUSED;
+    });
+}
+
+int topics_list(Fiber& fiber, Session& session) {
+    ordered_json all = ordered_json::array();
+    std::uint64_t after = 0;
+    while (true) {
+        const std::string target =
+            fmt::format("/stats?topic=*&limit={}&after={}", LIST_PAGE, after);
+        Result<HttpAnswer> answer =
+            http_get(fiber, session.env, session.options.admin, target, session.connect_deadline());
+        if (!answer.ok()) {
+            fmt::print(stderr,
+                       "mortarmq: cannot ask the admin server at {}: {}\nmortarmq: --admin "
+                       "HOST:PORT names another "
+                       "(listen_admin of the broker)\n",
+                       session.options.admin, answer.error().to_string());
+            return EXIT_UNREACHABLE;
+        }
+        const ordered_json page = ordered_json::parse(answer->body, nullptr, false);
+        if (answer->status != 200 || page.is_discarded() || !page.contains("topics")) {
+            fmt::print(stderr, "mortarmq: the admin server answered {}: {}\n", answer->status,
+                       answer->body);
+            return EXIT_REFUSED;
+        }
+        for (const ordered_json& topic : page["topics"]) {
+            all.push_back({{"name", topic.value("topic", "")},
+                           {"partitions", topic.value("partitions", 0)},
+                           {"state", topic.value("state", "")},
+                           {"created_epoch", topic.value("created_epoch", std::uint64_t{0})}});
+        }
+        if (!page.contains("next_after")) break;
+        after = page["next_after"].get<std::uint64_t>();
+    }
+    if (session.options.json) {
+        fmt::print("{}\n", all.dump());
+        return EXIT_DONE;
+    }
+    for (const ordered_json& topic : all) {
+        fmt::print("{}\t{}\t{}\t{}\n", topic["name"].get<std::string>(),
+                   topic["partitions"].get<int>(), topic["state"].get<std::string>(),
+                   topic["created_epoch"].get<std::uint64_t>());
+    }
+    return EXIT_DONE;
+}
+
+}  // namespace mortar::cli

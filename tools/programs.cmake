@@ -14,3 +14,7 @@ target_link_libraries(mortarmqd PRIVATE mortar_io_real CLI11::CLI11)
 mortar_program(sim sim/main.cc)
 target_link_libraries(sim PRIVATE mortar_sim CLI11::CLI11)
 mortar_program(mortarmq-dump tools/dump.cc)
+
+file(GLOB BENCH_SOURCES CONFIGURE_DEPENDS tools/bench/*.cc)
+mortar_program(mortarmq-bench ${BENCH_SOURCES})
+target_link_libraries(mortarmq-bench PRIVATE mortar_io_real CLI11::CLI11)

@@ -18,3 +18,6 @@ mortar_program(mortarmq-dump tools/dump.cc)
 mortar_program(mortarmq tools/mortarmq.cc tools/cli/cli.cc tools/cli/consume.cc tools/cli/http_get.cc
   tools/cli/line_reader.cc tools/cli/produce.cc tools/cli/topics.cc)
 target_link_libraries(mortarmq PRIVATE mortar_io_real CLI11::CLI11 nlohmann_json::nlohmann_json)
+file(GLOB BENCH_SOURCES CONFIGURE_DEPENDS tools/bench/*.cc)
+mortar_program(mortarmq-bench ${BENCH_SOURCES})
+target_link_libraries(mortarmq-bench PRIVATE mortar_io_real CLI11::CLI11)

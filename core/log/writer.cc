@@ -240,23 +240,30 @@ void LogWriter::grow(Fiber& fiber) {
     const std::uint64_t to = std::max(from, std::min(grow_bytes_max_, from + grow_bytes_));
     grown_end_ = from;
     Result<void> done;
+    bool synced = true;
     for (std::uint64_t at = from; done.ok() && at < to;) {
-        const std::uint64_t count = std::min<std::uint64_t>(ZERO_BLOCK_BYTES, to - at);
-        const ByteSpan part = zeros(count);
-        done = file->write_at(fiber, at, std::span(&part, 1));
-        at += count;
+        const std::uint64_t end = std::min(to, at + GROW_STEP_BYTES);
+        std::vector<ByteSpan> parts;
+        for (std::uint64_t part = at; part < end; part += ZERO_BLOCK_BYTES)
+            parts.push_back(zeros(std::min<std::uint64_t>(ZERO_BLOCK_BYTES, end - part)));
+        done = file->write_at(fiber, at, parts);
+        if (!done.ok()) break;
+        // Its own sync, so that the next batch's does not have to write this file's new size and
+        // blocks. Step by step, since a batch's sync waits for all that is on its way to the disk.
+        done = file->sync_data(fiber);
+        synced = done.ok();
+        at = end;
+        if (!synced) break;
+        grown_end_ = std::max(at, grown_end_);
+        grow_changed_.notify_all();
     }
-    // Its own sync, so that the next batch's does not have to write this file's new size and blocks.
-    const bool written = done.ok();
-    if (written) done = file->sync_data(fiber);
     growing_ = false;
     if (done.ok()) {
-        grown_end_ = std::max(to, grown_end_);
         grow_bytes_ = std::min(GROW_BYTES_MAX, grow_bytes_ * 2);
     } else {
         cannot_grow_ = true;
         // A failed sync may have dropped the bytes of a batch too: the next sync would not know.
-        if (written) fail(done.error());
+        if (!synced) fail(done.error());
     }
     grow_changed_.notify_all();
 }

@@ -31,6 +31,7 @@ inline constexpr std::size_t WRITE_CHUNK_BYTES_MAX = 256u << 10;
 inline constexpr std::size_t WRITE_BATCH_BYTES_MAX = 4u << 20;  // a larger single append is a batch of its own
 inline constexpr std::uint64_t GROW_BYTES_MIN = 64u << 10;
 inline constexpr std::uint64_t GROW_BYTES_MAX = 4u << 20;
+inline constexpr std::uint64_t GROW_STEP_BYTES = 1024u << 10;  // written and synced at a time
 
 // Memory that appends are copied into. Its bytes never move, and those appended never change.
 struct WriteChunk {

@@ -63,6 +63,7 @@ struct MsgSent {
     Sequence sequence;
     DeliveryId delivery_id;
     std::uint16_t attempt = 0;
+    bool is_last = false;  // LAST: one more failure uses up the attempts
     OwnershipEpoch ownership_epoch;
     std::uint64_t digest = 0;
     std::uint64_t payload_bytes = 0;

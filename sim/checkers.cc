@@ -274,7 +274,7 @@ class AckedStaysAcked : public Checker {
     std::map<GroupPartition, std::set<std::uint64_t>> acked_;
 };
 
-// 8: commit_seq, ack_floor and epochs never go back, lives included; a delivery_id is used once.
+// 8: commit_seq, ack_floor, epochs and failures never go back, lives included; a delivery_id is used once.
 class NeverBack : public Checker {
   public:
     explicit NeverBack(Violations& violations) : Checker(8, violations) {}
@@ -299,6 +299,22 @@ class NeverBack : public Checker {
         judge(deliveries_.insert(msg.delivery_id.value).second, "a delivery_id is used once", [&] {
             return name_of(msg.where) + " delivery_id " + std::to_string(msg.delivery_id.value);
         });
+        // What an older connection still held may come out after its successor: only the newest delivery is judged.
+        Failures& failures = failures_[{msg.where, msg.sequence.value}];
+        if (msg.delivery_id.value < failures.newest_delivery) return;
+        failures.newest_delivery = msg.delivery_id.value;
+        judge(msg.is_last || !failures.was_last, "failures never go down", [&] {
+            return name_of(msg.where) + " sequence " + std::to_string(msg.sequence.value) +
+                   " was sent as LAST before, and now it is not";
+        });
+        judge(msg.attempt > failures.nacked, "failures never go down", [&] {
+            return name_of(msg.where) + " sequence " + std::to_string(msg.sequence.value) + " is sent as attempt " +
+                   std::to_string(msg.attempt) + " after " + std::to_string(failures.nacked) + " NACKs got OK";
+        });
+        failures.was_last = msg.is_last;
+    }
+    void on_nack_ok(const GroupPartition& where, Sequence sequence) override {
+        ++failures_[{where, sequence.value}].nacked;
     }
     void on_group_view(const GroupView& view) override {
         for (const Delivery::PartitionState& state : view.partitions) {
@@ -309,6 +325,11 @@ class NeverBack : public Checker {
     }
 
   private:
+    struct Failures {
+        std::uint64_t newest_delivery = 0;
+        std::uint64_t nacked = 0;
+        bool was_last = false;
+    };
     void forward(std::uint64_t& last, std::uint64_t now, const char* what, const std::string& whose) {
         judge(now >= last, "commit_seq, ack_floor and epochs never go back", [&] {
             return std::string(what) + " of " + whose + " went from " + std::to_string(last) + " to " +
@@ -331,6 +352,7 @@ class NeverBack : public Checker {
     std::map<GroupPartition, std::uint64_t> floor_;
     std::set<std::uint64_t> members_;
     std::set<std::uint64_t> deliveries_;
+    std::map<std::pair<GroupPartition, std::uint64_t>, Failures> failures_;
 };
 
 // 11: conservation: what was committed is settled, in flight, waiting or ready, and nothing else.

@@ -28,6 +28,7 @@ examples:
   sim sweep --seeds 1..1000 --jobs 2         many seeds
   sim sweep --seeds 1..20000 --shard 1/4 --state sweep.txt
   sim crashpoints                            a scripted scenario, crashed at every disk operation
+  sim hashes --seeds 1..20                   a line "seed trace_hash" each, to compare builds
   sim list                                   nemeses, checkers, parameters
 )";
 
@@ -98,6 +99,20 @@ int replay(const std::vector<std::string>& paths) {
             print_report(file->options, report, 1);
             worst = std::max(worst, report.exit_code);
         }
+    }
+    return worst;
+}
+
+// For scripts that compare runs of different processes and builds.
+int hashes(const RunOptions& options, std::uint64_t first_seed, std::uint64_t last_seed) {
+    HeapStackPool stacks;
+    int worst = EXIT_CLEAN;
+    for (std::uint64_t seed = first_seed; seed <= last_seed; ++seed) {
+        RunOptions run = options;
+        run.seed = seed;
+        const RunReport report = run_seed(run, stacks);
+        fmt::print("{} {:016x}\n", seed, report.trace_hash);
+        worst = std::max(worst, report.exit_code);
     }
     return worst;
 }
@@ -188,6 +203,10 @@ int main_with(int argc, char** argv) {
     std::vector<std::string> paths;
     CLI::App* replay_app = app.add_subcommand("replay", "run frozen .seed files, each twice");
     replay_app->add_option("files", paths, ".seed files")->required();
+    CLI::App* hashes_app = app.add_subcommand("hashes", "print the trace hash of each seed");
+    hashes_app->add_option("--seeds", seeds, "A..B, both included")->capture_default_str();
+    hashes_app->add_option("--nemesis", run.nemesis, "as for one run");
+    hashes_app->add_option("--set", pins, "as for one run");
     CLI::App* list_app = app.add_subcommand("list", "explain nemeses, checkers and parameters");
     app.require_subcommand(0, 1);
 
@@ -207,6 +226,15 @@ int main_with(int argc, char** argv) {
     if (*list_app) return list();
     if (*replay_app) return replay(paths);
     if (*crash_app) return crashpoints(crash);
+    if (*hashes_app) {
+        std::uint64_t first_seed = 0;
+        std::uint64_t last_seed = 0;
+        if (!parse_range(seeds, first_seed, last_seed)) {
+            fmt::print(stderr, "sim: --seeds takes A..B with A <= B\n");
+            return EXIT_ARGUMENTS;
+        }
+        return hashes(run, first_seed, last_seed);
+    }
     if (*sweep_app) {
         sweeping.run = run;
         if (!parse_range(seeds, sweeping.first_seed, sweeping.last_seed) || !parse_shard(shard, sweeping)) {

@@ -141,6 +141,7 @@ void Tap::broker_frame(ConnId id, Connection& connection, std::uint8_t op, ByteS
             sent.sequence = msg->sequence;
             sent.delivery_id = msg->delivery_id;
             sent.attempt = msg->attempt;
+            sent.is_last = (msg->flags & wire::MSG_FLAG_LAST) != 0;
             sent.ownership_epoch = msg->ownership_epoch;
             sent.digest = payload_digest(msg->key.data(), msg->key.size(), msg->value.data(),
                                          msg->value.size());

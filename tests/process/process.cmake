@@ -27,3 +27,8 @@ endif()
 add_test(NAME process.round_verify COMMAND ${PROCESS_DIR}/round_verify.sh)
 add_test(NAME process.killround COMMAND ${CMAKE_SOURCE_DIR}/tools/killround --rounds 1 --bin ${CMAKE_BINARY_DIR}/bin)
 set_tests_properties(process.killround PROPERTIES TIMEOUT 300)
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_test(NAME process.determinism COMMAND ${PROCESS_DIR}/determinism.sh ${CMAKE_SOURCE_DIR} $<TARGET_FILE:sim>
+    ${CMAKE_SOURCE_DIR}/build-debug/bin/sim ${CMAKE_SOURCE_DIR}/build-asan/bin/sim)
+  set_tests_properties(process.determinism PROPERTIES TIMEOUT 600)
+endif()

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/admin/data_folder.h"
+#include "core/admin/format_check.h"
 #include "core/admin/http.h"
 #include "core/deliver/delivery.h"
 #include "core/fiber/group.h"
@@ -17,6 +18,8 @@ namespace mortar {
 namespace {
 
 constexpr const char* METADATA_FOLDER = "metadata";
+// What a start itself may write: the epoch, a metadata snapshot, checkpoints.
+constexpr std::uint64_t START_FREE_BYTES_MIN = 1u << 20;
 
 std::string bound_address(const std::string& asked, std::uint16_t port) {
     return asked.substr(0, asked.rfind(':') + 1) + std::to_string(port);
@@ -24,6 +27,17 @@ std::string bound_address(const std::string& asked, std::uint16_t port) {
 
 Result<void> first_error(Result<void> earlier, Result<void> later) {
     return earlier.ok() ? std::move(later) : std::move(earlier);
+}
+
+// A start that fails half way through its repairs would leave another folder than it found.
+Result<void> check_space_to_start(Fiber& fiber, Disk& disk, const std::string& data_dir) {
+    const DiskSpace space = MORTAR_TRY(disk.space(fiber));
+    if (space.free_bytes >= START_FREE_BYTES_MIN) return {};
+    return make_error(ErrorCode::NO_SPACE, "data_dir " + data_dir + ": " +
+                                               std::to_string(space.free_bytes) +
+                                               " bytes are free, no space left to start: at least " +
+                                               std::to_string(START_FREE_BYTES_MIN) +
+                                               " are needed");
 }
 
 }  // namespace
@@ -79,7 +93,10 @@ Result<void> Broker::start(Fiber& fiber) {
     const ClientTokens tokens = MORTAR_TRY(load_client_tokens(fiber, env_.disk, options_.config));
     parts_->auth.token_digests = tokens.digests;
     MORTAR_TRY(env_.disk.make_folders(fiber, ""));
+    MORTAR_TRY(check_space_to_start(fiber, env_.disk, options_.config.data_dir));
     parts_->folder = MORTAR_TRY(DataFolder::open(fiber, env_, options_.config, options_.is_dev));
+    // Recovery repairs one part after the other: what would refuse the last must be found first.
+    MORTAR_TRY(refuse_newer_formats(fiber, env_.disk));
     MORTAR_TRY(recover(fiber));
     serve();
     return {};

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <map>
 #include <optional>
 
 #include "core/fiber/deadline.h"
@@ -217,6 +219,67 @@ TEST_F(BrokerTest, refuses_a_segment_of_a_newer_version_by_its_path) {
     });
     world.run_for(seconds(1));
     EXPECT_EQ(stored, LeaderEpoch(1));
+}
+
+// Contract 7: what stands in the last file is found before the first one is repaired.
+TEST_F(BrokerTest, refuses_any_file_of_a_newer_version_before_it_changes_one) {
+    start();
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        for (const char* name : {"first", "second"})
+            ask(fiber, reader, conn, wire::Declare{name, 1, 0});
+        publish(fiber, reader, conn, TopicId(1), 1);
+        publish(fiber, reader, conn, TopicId(3), 1);
+    });
+    kill_and_restart();  // torn tails, which a start would cut
+    const auto in_fiber = [this](std::function<void(Fiber&)> body) {
+        bool done = false;
+        node.scheduler().spawn("test.files", [&done, &body](Fiber& fiber) {
+            body(fiber);
+            done = true;
+        });
+        world.run_for(seconds(1));
+        ASSERT_TRUE(done);
+    };
+    const auto set_version = [&](const std::string& path, std::uint8_t version) {
+        in_fiber([&](Fiber& fiber) {
+            const auto file = node.disk().open(fiber, path, OpenMode::CREATE).value();
+            const bool is_new = file->size(fiber).value() == 0;
+            const std::string head = path.ends_with(".mql") ? "MMLQ" : "MMCU";
+            const ByteSpan magic[] = {as_byte_span(head)};
+            EXPECT_TRUE(!is_new || file->write_at(fiber, 0, magic).ok());
+            const std::array bytes = {std::byte{version}, std::byte{1}};
+            const ByteSpan parts[] = {bytes};
+            EXPECT_TRUE(file->write_at(fiber, 4, parts).ok());
+        });
+    };
+    const auto sizes = [&] {
+        std::map<std::string, std::uint64_t> found;
+        in_fiber([&](Fiber& fiber) {
+            for (const char* folder : {"topics/1/0", "topics/3/0", "metadata", "replica"}) {
+                const auto entries = node.disk().list(fiber, folder).value();
+                for (const DirEntry& entry : entries)
+                    found[std::string(folder) + "/" + entry.name] = entry.size_bytes;
+            }
+        });
+        return found;
+    };
+    in_fiber([this](Fiber& fiber) {
+        EXPECT_TRUE(node.disk().make_folders(fiber, "groups/9/0").ok());
+    });
+    const auto before = sizes();
+    for (const char* path : {"topics/3/0/00000000000000000001.seg", "metadata/log-1.mml",
+                             "groups/9/0/delivery.mql", "groups/9/0/cursor.mqc"}) {
+        set_version(path, 2);
+        start();
+        ASSERT_TRUE(ended.has_value()) << path;
+        EXPECT_TRUE(ended->is(ErrorCode::UNSUPPORTED_FORMAT)) << ended->error().to_string();
+        EXPECT_EQ(ended->error().detail.rfind(std::string(path) + ": version 2", 0), 0u);
+        EXPECT_EQ(sizes(), before);
+        broker.reset();
+        set_version(path, 1);
+    }
+    start();
+    EXPECT_TRUE(broker->is_ready());
 }
 
 TEST_F(BrokerTest, stop_answers_the_pubs_that_were_read) {

@@ -105,6 +105,9 @@ int serve(const Config& config, bool is_dev) {
             env.scheduler().stop();
         });
         env.run();
+        // It stops already; a signal from now on must not turn the exit code into "killed".
+        std::signal(SIGTERM, SIG_IGN);
+        std::signal(SIGINT, SIG_IGN);
         env.shutdown();
     }
     if (!ended->ok()) return fail(ended->error());

@@ -115,7 +115,7 @@ struct Client::Impl : std::enable_shared_from_this<Client::Impl> {
             producer->start();
             real->scheduler().spawn("app.publish", [this](Fiber& fiber) { pump(fiber); });
         });
-        thread = mortar::start_thread([this] { real->run(); });
+        thread = mortar::start_thread("client", [this] { real->run(); });
     }
 
     enum class Caller : std::uint8_t { APPLICATION, CLOSE };
@@ -524,7 +524,7 @@ void Consumer::run(std::function<Verdict(const Message&)> handler,
     const std::lock_guard lock(impl_->close_mutex);
     if (impl_->closed || impl_->handler_thread.joinable()) return;
     impl_->handler_thread = mortar::start_thread(
-        [impl = impl_.get(), handler = std::move(handler), on_end = std::move(on_end)]() noexcept {
+        "handler", [impl = impl_.get(), handler = std::move(handler), on_end = std::move(on_end)]() noexcept {
             while (!impl->handler_stops) {
                 const Result<Message> message = impl->poll(HANDLER_POLL);
                 if (message.ok()) {

@@ -378,7 +378,8 @@ Result<std::vector<SocketAddress>> RealNet::resolve(Fiber& fiber, const HostPort
     const auto lookup = std::make_shared<Lookup>();
     // Detached: a resolver may hang far longer than anyone here is ready to wait, also at the end
     // of the process.
-    start_thread([where, lookup, inbox = loop_.inbox(), loop = &loop_, running = resolvers_] {
+    start_thread("resolve", [where, lookup, inbox = loop_.inbox(), loop = &loop_,
+                             running = resolvers_] {
         Result<std::vector<SocketAddress>> answer = resolve_name(where);
         --*running;
         inbox->post([lookup, loop, answer = std::move(answer)] {

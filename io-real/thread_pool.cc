@@ -63,7 +63,7 @@ void ThreadPool::submit(Job& job) {
         start = queue_.size() > taken + asleep_ && threads_.size() < thread_count_;
     }
     if (wake) work_came_.notify_one();
-    if (start) threads_.push_back(start_thread([this] { thread_main(); }));
+    if (start) threads_.push_back(start_thread("disk", [this] { thread_main(); }));
 }
 
 void ThreadPool::thread_main() {

@@ -1,4 +1,5 @@
-// threads: what every thread of ours has in common: it takes no signals meant for the process.
+// threads: what every thread of ours has in common: a name, and that it takes no signals meant for
+//          the process.
 #pragma once
 
 #include <pthread.h>
@@ -34,10 +35,14 @@ class SignalsBlocked {
     sigset_t before_;
 };
 
+// name: as `top -H` and debuggers show it, at most 15 bytes.
 template <class Main>
-std::thread start_thread(Main&& main) {
+std::thread start_thread(const char* name, Main&& main) {
     const SignalsBlocked blocked;
-    return std::thread(std::forward<Main>(main));
+    return std::thread([name, main = std::forward<Main>(main)]() mutable {
+        pthread_setname_np(pthread_self(), name);
+        main();
+    });
 }
 
 }  // namespace mortar

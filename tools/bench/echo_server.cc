@@ -30,7 +30,7 @@ Result<std::unique_ptr<EchoServer>> EchoServer::start(const std::string& folder)
     server->address_ = "127.0.0.1:" + std::to_string(server->listener_->port());
     EchoServer& self = *server;
     self.env_->scheduler().spawn("echo.accept", [&self](Fiber& fiber) { self.accept_all(fiber); });
-    self.thread_ = start_thread([&self] { self.env_->run(); });
+    self.thread_ = start_thread("echo", [&self] { self.env_->run(); });
     return server;
 }
 

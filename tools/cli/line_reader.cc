@@ -97,7 +97,7 @@ struct LineReader::Shared {
 LineReader::LineReader(RealScheduler& loop, std::vector<std::string> paths)
     : shared_(std::make_shared<Shared>()) {
     shared_->inbox = loop.inbox();
-    start_thread([shared = shared_, paths = std::move(paths)] {
+    start_thread("lines", [shared = shared_, paths = std::move(paths)] {
         Shared::read_all(shared, paths);
     }).detach();
 }

@@ -19,7 +19,7 @@
 #include "core/wire/frame.h"
 #include "tests/unit/env/manual_scheduler.h"
 
-namespace mortar::testing {
+namespace mortar::testing::inline client_fakes {
 
 struct Pipe {
     std::deque<std::byte> bytes;
@@ -571,4 +571,4 @@ struct ClientWorld {
     FakeBroker broker{world.scheduler, world.clock};
 };
 
-}  // namespace mortar::testing
+}  // namespace mortar::testing::inline client_fakes

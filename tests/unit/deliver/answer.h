@@ -9,7 +9,7 @@
 #include "core/wire/codec.h"
 #include "core/wire/outbox.h"
 
-namespace mortar::testing {
+namespace mortar::testing::inline deliver_fakes {
 
 class Answer {
   public:
@@ -43,4 +43,4 @@ class Answer {
     std::optional<std::uint16_t> code_;
 };
 
-}  // namespace mortar::testing
+}  // namespace mortar::testing::inline deliver_fakes

@@ -13,7 +13,7 @@
 #include "core/env/env.h"
 #include "tests/unit/env/manual_scheduler.h"
 
-namespace mortar::testing {
+namespace mortar::testing::inline log_fakes {
 
 class FakeDisk : public Disk {
   public:
@@ -345,4 +345,4 @@ struct DiskWorld {
     }
 };
 
-}  // namespace mortar::testing
+}  // namespace mortar::testing::inline log_fakes

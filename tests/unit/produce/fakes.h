@@ -18,7 +18,7 @@
 #include "core/wire/outbox.h"
 #include "tests/unit/env/manual_scheduler.h"
 
-namespace mortar::testing {
+namespace mortar::testing::inline produce_fakes {
 
 // Files by path; folders are not modelled. Each call may be told to fail.
 class MemoryDisk : public Disk {
@@ -303,4 +303,4 @@ struct FakeWorld : ManualWorld {
     }
 };
 
-}  // namespace mortar::testing
+}  // namespace mortar::testing::inline produce_fakes

@@ -32,3 +32,26 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
     ${CMAKE_SOURCE_DIR}/build-debug/bin/sim ${CMAKE_SOURCE_DIR}/build-asan/bin/sim)
   set_tests_properties(process.determinism PROPERTIES TIMEOUT 600)
 endif()
+
+# The real broker, from outside. Each suite is a test of its own; a broker that hangs must not hang the rest.
+file(GLOB PROCESS_SOURCES CONFIGURE_DEPENDS tests/process/*_test.cc tests/process/mortarmqd.cc tests/process/stalled_disk.cc)
+add_executable(process_tests ${PROCESS_SOURCES})
+target_link_libraries(process_tests PRIVATE mortar_core fmt::fmt GTest::gtest GTest::gtest_main Threads::Threads)
+target_compile_options(process_tests PRIVATE -Wno-sign-conversion -Wno-conversion -Wno-frame-larger-than)
+target_compile_definitions(process_tests PRIVATE
+  MORTARMQD_PATH="$<TARGET_FILE:mortarmqd>" $<$<BOOL:${MORTAR_ASAN}>:MORTAR_ASAN>)
+add_dependencies(process_tests mortarmqd)
+foreach(suite ContractCodes HostileClients HostileLoad Refusals Shutdown)
+  add_test(NAME process.${suite} COMMAND process_tests --gtest_filter=${suite}.*)
+  set_tests_properties(process.${suite} PROPERTIES TIMEOUT 180)
+endforeach()
+# It measures speed: nothing else may run beside it.
+set_tests_properties(process.HostileLoad PROPERTIES RUN_SERIAL TRUE)
+
+# Those of the contract that are built.
+foreach(program mortarmqd mortarmq sim mortarmq-bench mortarmq-hash-token mortarmq-dump)
+  if(TARGET ${program})
+    list(APPEND CONTRACT_PROGRAMS $<TARGET_FILE:${program}>)
+  endif()
+endforeach()
+add_test(NAME process.programs COMMAND ${PROCESS_DIR}/programs_test.sh ${CONTRACT_PROGRAMS})

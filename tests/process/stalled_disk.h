@@ -1,0 +1,34 @@
+// stalled_disk: a disk that has stopped answering: the disk threads of a running broker are held
+// by the debugging interface of the kernel until the end of this object.
+// Shape: one thread of ours attaches to each thread named "disk" as it appears; ptrace wants every
+//        call from the thread that attached.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <thread>
+
+namespace mortar::process {
+
+class StalledDisk {
+  public:
+    // Returns when every disk thread there is is held, or when it cannot be done.
+    explicit StalledDisk(pid_t pid);
+    // Lets them go on.
+    ~StalledDisk();
+    StalledDisk(const StalledDisk&) = delete;
+    StalledDisk& operator=(const StalledDisk&) = delete;
+    // False where the kernel or a container forbids it.
+    bool is_allowed() const { return allowed_; }
+
+  private:
+    void hold(pid_t pid);
+
+    std::atomic<bool> allowed_ = true;
+    std::atomic<bool> holding_ = false;
+    std::atomic<bool> ending_ = false;
+    std::thread thread_;
+};
+
+}  // namespace mortar::process

@@ -35,7 +35,9 @@ constexpr std::string_view HELP = R"(usage: mortarmq-dump FILE...
 Prints MortarMQ files as text and verifies their checksums. Changes nothing; a file of a running
 broker may end in a batch that is being written.
 
-  FILE   .seg segment, .idx sparse index, .mqc checkpoint
+  FILE        .seg segment, .idx sparse index, .mqc checkpoint
+  --help      this text
+  --version   the version
 
 examples:
   mortarmq-dump data/topics/1/0/00000000000000000001.seg

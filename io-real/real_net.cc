@@ -191,8 +191,8 @@ Result<void> RealConn::write(Fiber& fiber, std::span<const ByteSpan> parts, Mono
         message.msg_iov = entries;
         message.msg_iovlen = gather(parts, index, offset, entries);
         if (message.msg_iovlen == 0) return {};
-        const int more = message.msg_iovlen == IOV_BATCH ? MSG_MORE : 0;
-        const ssize_t count = ::sendmsg(socket->fd(), &message, MSG_NOSIGNAL | more);
+        // No MSG_MORE for a full batch: nobody knows yet whether more follows, and the kernel would sit on it for 200 ms.
+        const ssize_t count = ::sendmsg(socket->fd(), &message, MSG_NOSIGNAL);
         const int failure = count < 0 ? errno : 0;
         if (count >= 0) {
             // Past the parts that went out whole, into the one that did not.

@@ -347,7 +347,7 @@ TEST(RealNet, a_flooding_peer_does_not_keep_other_fibers_from_running) {
         for (int i = 0; i < 20; ++i) {
             ASSERT_TRUE(fiber.scheduler().sleep_until(fiber, world.in(milliseconds(2))).ok());
         }
-        EXPECT_LT(world.in(Duration{}) - before, milliseconds(1000));
+        EXPECT_LT(world.in(Duration{}) - before, seconds(5));  // starved, it would not end at all
         EXPECT_GT(reads, 100u);
         stop = true;
         while (world.loop().fiber_count() > 1)

@@ -295,6 +295,18 @@ TEST(ContractCodes, of_a_disk_that_does_not_answer) {
     const auto client = connected_client(broker.client_port());
     const TopicId topic = declare_topic(*client, "orders", 4);
     EXPECT_EQ(client->ask(pub_of(topic, "a")).code, ErrorCode{});
+    // All threads of the pool must be there before they can all be held.
+    constexpr std::size_t DISK_THREADS = 4;
+    for (int round = 0; round < 1000 && disk_thread_count(broker.program().pid()) < DISK_THREADS; ++round) {
+        for (std::uint16_t p = 0; p < 4; ++p) {
+            wire::Pub pub = pub_of(topic, "warm");
+            pub.partition = PartitionIndex(p);
+            client->say(pub);
+        }
+        for (int p = 0; p < 4; ++p)
+            EXPECT_EQ(client->read_answer().value_or(RawClient::closed_answer()).code, ErrorCode{});
+    }
+    ASSERT_EQ(disk_thread_count(broker.program().pid()), DISK_THREADS);
     {
         StalledDisk stalled(broker.program().pid());
         if (!stalled.is_allowed()) GTEST_SKIP() << "no right to trace a child: cannot stall its disk";

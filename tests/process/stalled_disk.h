@@ -1,5 +1,5 @@
-// stalled_disk: a disk that has stopped answering: the disk threads of a running broker are held
-// by the debugging interface of the kernel until the end of this object.
+// stalled_disk: a disk that has stopped answering: each disk thread of a running broker is held by the
+// debugging interface of the kernel where it next writes or syncs, until the end of this object.
 // Shape: one thread of ours attaches to each thread named "disk" as it appears; ptrace wants every
 //        call from the thread that attached.
 #pragma once
@@ -7,13 +7,17 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstddef>
 #include <thread>
 
 namespace mortar::process {
 
+// The pool starts its threads as it needs them; one that starts later would go round the held ones.
+std::size_t disk_thread_count(pid_t pid);
+
 class StalledDisk {
   public:
-    // Returns when every disk thread there is is held, or when it cannot be done.
+    // Returns when no disk thread can write or sync any more, or when it cannot be done.
     explicit StalledDisk(pid_t pid);
     // Lets them go on.
     ~StalledDisk();

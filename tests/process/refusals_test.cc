@@ -58,7 +58,8 @@ class Refusals : public ::testing::Test {
         for (const char* name : {"first", "second"}) {
             const TopicId topic = declare_topic(*client, name, 2);
             for (std::uint16_t i = 0; i < 2; ++i) {
-                wire::Pub pub = pub_of(topic, std::string(3000, 'v'));
+                const std::string value(3000, 'v');
+                wire::Pub pub = pub_of(topic, value);
                 pub.partition = PartitionIndex(i);
                 EXPECT_EQ(client->ask(pub).code, ErrorCode{});
             }

@@ -4,7 +4,7 @@ add_test(NAME sim.frozen_seeds COMMAND sim replay ${FROZEN_SEEDS})
 if(MORTAR_ASAN)
   # Ten times slower: fewer, still judged for gentleness.
   add_test(NAME sim.sweep COMMAND sim sweep --seeds 1..60 --jobs 2)
-  add_test(NAME sim.crashpoints COMMAND sim crashpoints --every 41 --images 5)
+  add_test(NAME sim.crashpoints COMMAND sim crashpoints --every 20 --images 5)
 else()
   add_test(NAME sim.sweep COMMAND sim sweep --seeds 1..300 --jobs 2)
   add_test(NAME sim.crashpoints COMMAND sim crashpoints --every 11 --images 5)

@@ -1,10 +1,14 @@
 #include "sim/crashpoints.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <vector>
 
+#include "core/base/assert.h"
 #include "io-sim/stack_pool.h"
 #include "sim/run.h"
 
@@ -32,75 +36,163 @@ RunOptions scenario() {
     return options;
 }
 
+// What some crashes showed; sums up over processes.
+struct Tally {
+    std::uint64_t explored = 0;
+    std::uint64_t explored_twice = 0;
+    std::uint64_t vacuous = 0;
+    std::uint64_t broken = 0;
+    std::uint64_t harness_faults = 0;
+
+    void add(const Tally& other) {
+        explored += other.explored;
+        explored_twice += other.explored_twice;
+        vacuous += other.vacuous;
+        broken += other.broken;
+        harness_faults += other.harness_faults;
+    }
+};
+
 class Explorer {
   public:
     explicit Explorer(const CrashpointOptions& options) : options_(options) {}
 
     int run() {
-        const RunReport calm = run_seed(scenario(), stacks_);
+        RunOptions options = scenario();
+        options.record_syncs = true;
+        const RunReport calm = run_seed(options, stacks_);
         if (calm.exit_code != EXIT_CLEAN) {
-            describe(scenario(), calm);
+            describe(options, calm);
             return calm.exit_code;
         }
         operations_ = calm.disk_operations;
         if (options_.list_syncs) {
-            for (const auto& [site, calls] : calm.sync_sites) fmt::print("{:>5} x {}\n", calls, site);
+            for (const auto& [site, calls] : calm.sync_sites) fmt::print("{:>5} x {}\n", calls.size(), site);
             return EXIT_CLEAN;
         }
-        if (options_.prove) return prove(calm);
-        const bool failed = explore(options_.drop_sync, false);
+        std::vector<std::string> sites;
+        for (const auto& [site, calls] : calm.sync_sites) sites.push_back(site);
+        if (!options_.drop_sync.empty() && !calm.sync_sites.contains(options_.drop_sync)) {
+            fmt::print(stderr, "sim: the scenario has no sync '{}'; see sim crashpoints --list-syncs\n", options_.drop_sync);
+            return EXIT_ARGUMENTS;
+        }
+        std::fflush(stdout);
+        if (options_.prove) {
+            const Tally tally = in_processes([&](unsigned job) {
+                Tally sum;
+                for (std::size_t i = job; i < sites.size(); i += options_.jobs) {
+                    sum.add(prove(sites[i], calm.sync_sites.at(sites[i])));
+                }
+                return sum;
+            });
+            fmt::print("{} sync sites, {} needed, {} crashes\n", sites.size(), tally.broken, tally.explored);
+            if (tally.harness_faults != 0) return EXIT_HARNESS;
+            return tally.broken == sites.size() ? EXIT_CLEAN : EXIT_VIOLATION;
+        }
+        const Tally tally = in_processes([&](unsigned job) {
+            std::vector<std::uint64_t> share;
+            for (std::uint64_t at = 1 + job * options_.every; at <= operations_; at += options_.every * options_.jobs) {
+                share.push_back(at);
+            }
+            return explore(share, options_.drop_sync, false);
+        });
+        const bool failed = tally.broken != 0;
         fmt::print("{} disk operations, {} crashes explored, {} of them twice, {} before anything was acknowledged; {}\n",
-                   operations_, explored_, explored_twice_, vacuous_, failed ? "a promise was broken" : "every promise kept");
-        if (explored_ == 0 || vacuous_ * 20 > explored_) return EXIT_VACUOUS;
-        return failed ? EXIT_VIOLATION : EXIT_CLEAN;
+                   operations_, tally.explored, tally.explored_twice, tally.vacuous,
+                   failed ? "a promise was broken" : "every promise kept");
+        if (tally.harness_faults != 0) return EXIT_HARNESS;
+        if (failed) return EXIT_VIOLATION;
+        return tally.explored == 0 || tally.vacuous * 20 > tally.explored ? EXIT_VACUOUS : EXIT_CLEAN;
     }
 
   private:
+    // Runs work(0) .. work(jobs - 1), each in a process of its own. One that dies counts as a harness fault.
+    template <class Work>
+    Tally in_processes(const Work& work) {
+        std::vector<int> ends;
+        for (unsigned job = 0; job < options_.jobs; ++job) {
+            int pipe_ends[2];
+            MORTAR_ASSERT(::pipe(pipe_ends) == 0);
+            const pid_t pid = ::fork();
+            MORTAR_ASSERT(pid >= 0);
+            if (pid == 0) {
+                const Tally tally = work(job);
+                std::fflush(stdout);
+                const bool told = ::write(pipe_ends[1], &tally, sizeof tally) == sizeof tally;
+                std::_Exit(told ? EXIT_CLEAN : EXIT_HARNESS);
+            }
+            ::close(pipe_ends[1]);
+            ends.push_back(pipe_ends[0]);
+        }
+        Tally sum;
+        for (const int end : ends) {
+            Tally tally;
+            if (::read(end, &tally, sizeof tally) != sizeof tally) {
+                tally = {};
+                tally.harness_faults = 1;
+            }
+            sum.add(tally);
+            ::close(end);
+        }
+        while (::wait(nullptr) > 0) {
+        }
+        return sum;
+    }
+
     // Stops at the first broken promise.
-    bool explore(const std::string& drop_sync, bool quiet) {
+    Tally explore(const std::vector<std::uint64_t>& operations, const std::string& drop_sync, bool quiet) {
+        Tally tally;
         RunOptions calm = scenario();
         calm.drop_sync = drop_sync;
-        if (broken(calm, quiet)) return true;
-        for (std::uint64_t at = 1; at <= operations_; at += options_.every) {
+        if (broken(calm, quiet, tally)) return tally;
+        for (const std::uint64_t at : operations) {
             for (const bool after : {false, true}) {
                 RunOptions run = calm;
                 run.crash = {.at_operation = at, .after = after};
-                if (broken(run, quiet)) return true;
+                if (broken(run, quiet, tally)) return tally;
                 run.crash.power = true;
                 for (std::uint64_t image = 0; image < options_.images_per_point; ++image) {
                     run.crash.image = image < 4 ? image : at * 64 + image * 2 + (after ? 1 : 0);
-                    if (broken(run, quiet)) return true;
+                    if (broken(run, quiet, tally)) return tally;
                 }
                 // And again while it recovers, early and late.
                 run.crash.again_after = 1 + (at * 7 + (after ? 3 : 0)) % RECOVERY_OPERATIONS_TRIED;
-                ++explored_twice_;
-                if (broken(run, quiet)) return true;
+                ++tally.explored_twice;
+                if (broken(run, quiet, tally)) return tally;
             }
-            progress(at);
+            progress(at, tally);
         }
-        return false;
+        return tally;
     }
 
-    bool broken(const RunOptions& run, bool quiet) {
-        ++explored_;
+    bool broken(const RunOptions& run, bool quiet, Tally& tally) {
+        ++tally.explored;
         const RunReport report = run_seed(run, stacks_);
         // A crash before anything was promised cannot break a promise.
-        if (report.exit_code == EXIT_VACUOUS) ++vacuous_;
+        if (report.exit_code == EXIT_VACUOUS) ++tally.vacuous;
         if (report.exit_code == EXIT_CLEAN || report.exit_code == EXIT_VACUOUS) return false;
+        (report.exit_code == EXIT_HARNESS ? tally.harness_faults : tally.broken) += 1;
         if (!quiet) describe(run, report);
         return true;
     }
 
-    int prove(const RunReport& calm) {
-        bool all = true;
-        for (const auto& [site, calls] : calm.sync_sites) {
-            explored_ = 0;
-            const bool fails = explore(site, true);
-            fmt::print("{}  {} ({} crashes)\n", fails ? "needed    " : "NOT NEEDED", site, explored_);
-            std::fflush(stdout);
-            all = all && fails;
+    // Crashes right behind a call that did nothing show it first, so they are tried first.
+    Tally prove(const std::string& site, const std::vector<std::uint64_t>& calls) {
+        std::vector<std::uint64_t> order;
+        std::vector<bool> taken(operations_ + 1);
+        const auto take = [&](std::uint64_t at) {
+            if (at > operations_ || taken[at]) return;
+            taken[at] = true;
+            order.push_back(at);
+        };
+        for (const std::uint64_t call : calls) {
+            for (std::uint64_t at = call + 1; at <= call + OPERATIONS_BEHIND_SYNC; ++at) take(at);
         }
-        return all ? EXIT_CLEAN : EXIT_VIOLATION;
+        for (std::uint64_t at = 1; at <= operations_; at += options_.every) take(at);
+        const Tally tally = explore(order, site, true);
+        fmt::print("{}  {} ({} crashes)\n", tally.broken != 0 ? "needed    " : "NOT NEEDED", site, tally.explored);
+        std::fflush(stdout);
+        return tally;
     }
 
     void describe(const RunOptions& run, const RunReport& report) {
@@ -114,19 +206,17 @@ class Explorer {
         fmt::print("{}", report.story);
     }
 
-    void progress(std::uint64_t at) const {
+    void progress(std::uint64_t at, const Tally& tally) const {
         if (::isatty(STDERR_FILENO) == 0) return;
-        fmt::print(stderr, "\roperation {}/{}, {} crashes\033[K", at, operations_, explored_);
-        if (at + options_.every > operations_) fmt::print(stderr, "\r\033[K");
+        fmt::print(stderr, "\roperation {}/{}, {} crashes\033[K", at, operations_, tally.explored);
+        if (at + options_.every * options_.jobs > operations_) fmt::print(stderr, "\r\033[K");
     }
 
     static constexpr std::uint64_t RECOVERY_OPERATIONS_TRIED = 160;
+    static constexpr std::uint64_t OPERATIONS_BEHIND_SYNC = 3;
     const CrashpointOptions& options_;
     HeapStackPool stacks_;
     std::uint64_t operations_ = 0;
-    std::uint64_t explored_ = 0;
-    std::uint64_t explored_twice_ = 0;
-    std::uint64_t vacuous_ = 0;
 };
 
 }  // namespace

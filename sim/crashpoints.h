@@ -14,6 +14,7 @@ namespace mortar::sim {
 struct CrashpointOptions {
     std::uint64_t images_per_point = 6;
     std::uint64_t every = 1;
+    unsigned jobs = 1;  // processes; the result does not depend on it
     std::string drop_sync;
     bool list_syncs = false;
     bool prove = false;

@@ -1,7 +1,9 @@
 #include "sim/image_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 
 namespace mortar::sim {
 namespace {
@@ -19,19 +21,33 @@ std::uint64_t number(const std::vector<std::byte>& bytes, std::size_t at, std::s
     return value;
 }
 
+// CRC-32C, eight bytes a step: TABLES[k][b] is the checksum of byte b followed by k zero bytes.
 std::uint32_t castagnoli(const std::byte* bytes, std::size_t count) {
-    static const std::array<std::uint32_t, 256> TABLE = [] {
-        std::array<std::uint32_t, 256> table{};
+    static const std::array<std::array<std::uint32_t, 256>, 8> TABLES = [] {
+        std::array<std::array<std::uint32_t, 256>, 8> tables{};
         for (std::uint32_t i = 0; i < 256; ++i) {
             std::uint32_t crc = i;
             for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
-            table[i] = crc;
+            tables[0][i] = crc;
         }
-        return table;
+        for (std::size_t k = 1; k < 8; ++k) {
+            for (std::size_t i = 0; i < 256; ++i) {
+                tables[k][i] = tables[0][tables[k - 1][i] & 0xff] ^ tables[k - 1][i] >> 8;
+            }
+        }
+        return tables;
     }();
     std::uint32_t crc = ~0u;
-    for (std::size_t i = 0; i < count; ++i) {
-        crc = TABLE[(crc ^ static_cast<std::uint32_t>(bytes[i])) & 0xff] ^ crc >> 8;
+    for (; count >= 8; count -= 8, bytes += 8) {
+        std::uint32_t next = 0;
+        for (std::size_t k = 0; k < 8; ++k) {
+            const std::uint32_t state = k < 4 ? crc >> 8 * k & 0xff : 0;
+            next ^= TABLES[7 - k][state ^ static_cast<std::uint32_t>(bytes[k])];
+        }
+        crc = next;
+    }
+    for (; count > 0; --count, ++bytes) {
+        crc = TABLES[0][(crc ^ static_cast<std::uint32_t>(*bytes)) & 0xff] ^ crc >> 8;
     }
     return ~crc;
 }
@@ -41,10 +57,20 @@ std::uint32_t castagnoli(const std::byte* bytes, std::size_t count) {
 std::uint64_t payload_digest(const std::byte* key, std::size_t key_bytes, const std::byte* value,
                              std::size_t value_bytes) {
     std::uint64_t hash = 14695981039346656037u;
-    const auto mix = [&hash](std::uint64_t byte) { hash = (hash ^ byte) * 1099511628211u; };
-    mix(key_bytes);
-    for (std::size_t i = 0; i < key_bytes; ++i) mix(static_cast<std::uint64_t>(key[i]));
-    for (std::size_t i = 0; i < value_bytes; ++i) mix(static_cast<std::uint64_t>(value[i]));
+    const auto mix = [&hash](std::uint64_t word) {
+        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 32;
+    };
+    const auto mix_all = [&mix](const std::byte* bytes, std::size_t count) {
+        mix(count);
+        for (std::size_t at = 0; at < count; at += 8) {
+            std::uint64_t word = 0;
+            std::memcpy(&word, bytes + at, std::min<std::size_t>(8, count - at));
+            mix(word);
+        }
+    };
+    mix_all(key, key_bytes);
+    mix_all(value, value_bytes);
     return hash;
 }
 

@@ -157,9 +157,10 @@ class Run {
     }
 
     void on_disk_operation(OperationPoint point, const DiskOperation& operation) {
-        if (point == OperationPoint::AFTER &&
+        if (options_.record_syncs && point == OperationPoint::AFTER &&
             (operation.op == DiskOp::SYNC_DATA || operation.op == DiskOp::SYNC_FOLDER)) {
-            ++report_.sync_sites[sync_site(operation.op, operation.path, operation.fiber)];
+            report_.sync_sites[sync_site(operation.op, operation.path, operation.fiber)].push_back(
+                operation.number - setup_operations_);
         }
         const CrashPlan& plan = options_.crash;
         if (plan.at_operation == 0 || broker_node_.stopping()) return;

@@ -37,6 +37,7 @@ struct RunOptions {
     std::map<std::string, std::uint64_t> pins;  // parameter name -> value
     bool log = false;               // the broker's and clients' log lines to stderr
     CrashPlan crash;
+    bool record_syncs = false;      // fill RunReport::sync_sites
     std::string drop_sync;          // a site from RunReport::sync_sites whose syncs do nothing
 };
 
@@ -55,7 +56,8 @@ struct RunReport {
     std::vector<Violation> violations;
     std::uint64_t disk_operations = 0;                // of the broker's node
     std::uint64_t first_life_operations = 0;          // until the planned crash
-    std::map<std::string, std::uint64_t> sync_sites;  // "SYNC_DATA topics/#/#/#.seg by log.#/#.writer" -> calls
+    // "sync_data topics/#/#/#.seg by log.#/#.writer" -> its calls, as operation numbers that CrashPlan takes
+    std::map<std::string, std::vector<std::uint64_t>> sync_sites;
     std::string story;  // the last events before the end, for people
 
     std::uint64_t fault_count() const;

@@ -12,9 +12,15 @@
 #include <vector>
 
 #include "core/base/hash.h"
+#include "core/deliver/cursor.h"
+#include "core/deliver/ledger.h"
 #include "core/log/checkpoint.h"
 #include "core/log/index.h"
 #include "core/log/segment.h"
+#include "core/meta/metadata_dump.h"
+#include "core/meta/metadata_format.h"
+#include "core/produce/producer_window.h"
+#include "core/replica/promise.h"
 
 namespace {
 
@@ -35,14 +41,18 @@ constexpr std::string_view HELP = R"(usage: mortarmq-dump FILE...
 Prints MortarMQ files as text and verifies their checksums. Changes nothing; a file of a running
 broker may end in a batch that is being written.
 
-  FILE        .seg segment, .idx sparse index, .mqc checkpoint
+  FILE        topics/T/P/:  N.seg segment, N.idx sparse index, checkpoint.mqc, producers.mqp
+              groups/G/P/:  cursor.mqc, delivery.mql
+              metadata/:    log-N.mml metadata log, mmms-N-E.bin snapshot
+              replica/:     state
   --help      this text
   --version   the version
 
 examples:
   mortarmq-dump data/topics/1/0/00000000000000000001.seg
   mortarmq-dump data/topics/1/0/*.seg | grep -c '^record'
-  mortarmq-dump data/topics/*/*/checkpoint.mqc
+  mortarmq-dump data/groups/1/0/delivery.mql
+  mortarmq-dump $(find data/topics data/groups data/metadata data/replica -type f) | grep DAMAGE
 
 exit status: 0 sound, 1 damage found, 2 bad arguments, 3 a file cannot be read
 )";
@@ -177,6 +187,99 @@ Dumped dump_index(ByteSpan bytes, const std::string& path) {
     return dumped;
 }
 
+// What a parser of a whole file says of a bad one.
+Dumped bad_file(std::string_view kind, const Error& error, const std::string& path) {
+    std::cout << kind << " DAMAGE: " << path << ": " << error.to_string() << "\n";
+    return {false, error.code != ErrorCode::UNSUPPORTED_FORMAT};
+}
+
+Dumped dump_windows(ByteSpan bytes, const std::string& path) {
+    const Result<ProducerWindows::Decoded> decoded = ProducerWindows::decode(bytes, path);
+    if (!decoded.ok()) return bad_file("producers", decoded.error(), path);
+    std::cout << "producers version=" << int{PRODUCER_WINDOWS_VERSION} << " through_sequence=" << decoded->through.value
+              << " count=" << decoded->windows.producer_count() << "\n";
+    decoded->windows.for_each_run([](const ProducerWindows::RunView& run) {
+        std::cout << "run producer_id=" << run.producer_id.value << " producer_seq=" << run.first_seq.value
+                  << " sequence=" << run.first_sequence.value << " count=" << run.count << "\n";
+    });
+    return {};
+}
+
+Dumped dump_cursor(ByteSpan bytes, const std::string& path) {
+    const Result<CursorImage> cursor = decode_cursor(bytes);
+    if (!cursor.ok()) return bad_file("cursor", cursor.error(), path);
+    const SettledSet& settled = cursor->settled;
+    std::cout << "cursor version=" << int{CURSOR_VERSION} << " cursor_epoch=" << cursor->cursor_epoch
+              << " ack_floor=" << settled.ack_floor().value << " settled_above_floor=" << settled.count_above_floor()
+              << " unsettled=" << cursor->unsettled.size() << "\n";
+    for (Sequence first = settled.ack_floor().next(); first <= settled.highest(); first = first.next()) {
+        if (!settled.contains(first)) continue;
+        Sequence last = first;
+        while (settled.contains(last.next())) last = last.next();
+        std::cout << "settled sequence=" << first.value << " to=" << last.value << "\n";
+        first = last;
+    }
+    for (const UnsettledImage& message : cursor->unsettled) {
+        std::cout << "unsettled sequence=" << message.sequence.value << " failures=" << message.failures
+                  << " deliveries=" << message.deliveries << (message.is_backing_off ? " backing_off" : "") << "\n";
+    }
+    return {};
+}
+
+void print_event(const LedgerEvent& event, std::uint64_t file_offset) {
+    std::cout << "event offset=" << file_offset << " type=";
+    switch (event.type) {
+        case LedgerEventType::DELIVER:
+            std::cout << "DELIVER sequence=" << event.sequence.value << " deliveries=" << event.count
+                      << " delivery_id=" << event.delivery_id.value;
+            break;
+        case LedgerEventType::ACK: std::cout << "ACK sequence=" << event.sequence.value; break;
+        case LedgerEventType::FAIL:
+            std::cout << "FAIL sequence=" << event.sequence.value << " failures=" << event.count
+                      << (event.is_backing_off ? " backing_off" : "");
+            break;
+        default: std::cout << int{static_cast<std::uint8_t>(event.type)}; break;
+    }
+    std::cout << "\n";
+}
+
+// A torn tail counts as damage: a person asked.
+Dumped dump_ledger(ByteSpan bytes, const std::string& path) {
+    const Result<ParsedLedger> ledger = parse_ledger(bytes);
+    if (!ledger.ok()) return bad_file("ledger", ledger.error(), path);
+    std::cout << "ledger version=" << int{LEDGER_VERSION} << " follows_cursor_epoch=" << ledger->cursor_epoch
+              << " events=" << ledger->events.size() << "\n";
+    for (std::size_t i = 0; i < ledger->events.size(); ++i) print_event(ledger->events[i], ledger->offsets[i]);
+    if (ledger->is_torn) {
+        std::cout << "DAMAGE offset=" << ledger->end_offset << " no valid event (the end: damage or an unfinished write)\n";
+    }
+    return {!ledger->is_torn, true};
+}
+
+Dumped dump_metadata(std::string_view kind, const Result<void>& version, bool (*dump)(ByteSpan, const std::string&, const DumpLine&),
+                     ByteSpan bytes, const std::string& path) {
+    if (version.is(ErrorCode::UNSUPPORTED_FORMAT)) return bad_file(kind, version.error(), path);
+    const bool sound = dump(bytes, path, [](const std::string& line) { std::cout << line << "\n"; });
+    std::cout << "end " << kind << (sound ? "" : " DAMAGE: see the lines above") << "\n";
+    return {sound, true};
+}
+Dumped dump_meta_log(ByteSpan bytes, const std::string& path) {
+    return dump_metadata("metadata log", check_metadata_log_head(bytes, path), dump_metadata_log, bytes, path);
+}
+Dumped dump_meta_snapshot(ByteSpan bytes, const std::string& path) {
+    const Result<Catalog> catalog = parse_metadata_snapshot(bytes, path);
+    return dump_metadata("metadata snapshot", catalog.ok() ? Result<void>() : Result<void>(catalog.error()),
+                         dump_metadata_snapshot, bytes, path);
+}
+
+Dumped dump_promise(ByteSpan bytes, const std::string& path) {
+    const Result<Promise> promise = decode_promise(bytes);
+    if (!promise.ok()) return bad_file("replica state", promise.error(), path);
+    std::cout << "replica state version=" << int{PROMISE_VERSION} << " node_id=" << promise->node_id.value
+              << " cluster_id=" << to_hex(promise->cluster_id) << " leader_epoch=" << promise->leader_epoch.value << "\n";
+    return {};
+}
+
 struct Dumper {
     std::string_view magic;   // at the front of the file; empty: by suffix
     std::string_view suffix;
@@ -184,7 +287,13 @@ struct Dumper {
 };
 constexpr Dumper DUMPERS[] = {
     {SEGMENT_MAGIC, ".seg", dump_segment},
-    {CHECKPOINT_MAGIC, ".mqc", dump_checkpoint},
+    {CHECKPOINT_MAGIC, "checkpoint.mqc", dump_checkpoint},
+    {PRODUCER_WINDOWS_MAGIC, ".mqp", dump_windows},
+    {CURSOR_MAGIC, "cursor.mqc", dump_cursor},
+    {LEDGER_MAGIC, ".mql", dump_ledger},
+    {METADATA_LOG_MAGIC, ".mml", dump_meta_log},
+    {METADATA_SNAPSHOT_MAGIC, ".bin", dump_meta_snapshot},
+    {PROMISE_MAGIC, "replica/state", dump_promise},
     {"", ".idx", dump_index},
 };
 

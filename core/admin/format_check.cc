@@ -26,13 +26,13 @@ struct Format {
     std::uint8_t header_version;  // 0: none
 };
 constexpr std::array FORMATS = {
-    Format{"MMQS", ".seg", SEGMENT_FORMAT_VERSION, SEGMENT_HEADER_VERSION},
-    Format{"MMQC", "checkpoint.mqc", CHECKPOINT_VERSION, 0},
-    Format{"MMPW", ".mqp", PRODUCER_WINDOWS_VERSION, 0},
-    Format{"MMML", ".mml", METADATA_FORMAT_VERSION, METADATA_HEADER_VERSION},
-    Format{"MMMS", ".bin", METADATA_FORMAT_VERSION, 0},
-    Format{"MMLQ", ".mql", LEDGER_VERSION, 0},
-    Format{"MMCU", "cursor.mqc", CURSOR_VERSION, 0},
+    Format{SEGMENT_MAGIC, ".seg", SEGMENT_FORMAT_VERSION, SEGMENT_HEADER_VERSION},
+    Format{CHECKPOINT_MAGIC, "checkpoint.mqc", CHECKPOINT_VERSION, 0},
+    Format{PRODUCER_WINDOWS_MAGIC, ".mqp", PRODUCER_WINDOWS_VERSION, 0},
+    Format{METADATA_LOG_MAGIC, ".mml", METADATA_FORMAT_VERSION, METADATA_HEADER_VERSION},
+    Format{METADATA_SNAPSHOT_MAGIC, ".bin", METADATA_FORMAT_VERSION, 0},
+    Format{LEDGER_MAGIC, ".mql", LEDGER_VERSION, 0},
+    Format{CURSOR_MAGIC, "cursor.mqc", CURSOR_VERSION, 0},
 };
 constexpr std::size_t MAGIC_BYTES = 4;
 constexpr std::size_t HEAD_BYTES = MAGIC_BYTES + 2;

@@ -10,7 +10,6 @@
 namespace mortar {
 namespace {
 
-constexpr std::string_view MAGIC = "MMCU";
 constexpr std::size_t CHECKED_FROM = 4 + 1 + 4;  // magic, version, crc32c
 constexpr std::uint8_t FLAG_BACKING_OFF = 1;
 
@@ -131,7 +130,7 @@ void encode_cursor(ByteVector& into, std::uint64_t cursor_epoch, const SettledSe
                    const std::vector<UnsettledImage>& unsettled) {
     const std::size_t start = into.size();
     ByteWriter writer(into);
-    writer.bytes(as_byte_span(MAGIC));
+    writer.bytes(as_byte_span(CURSOR_MAGIC));
     writer.u8(CURSOR_VERSION);
     writer.u32(0);
     writer.u64(cursor_epoch);
@@ -149,7 +148,7 @@ void encode_cursor(ByteVector& into, std::uint64_t cursor_epoch, const SettledSe
 
 Result<CursorImage> decode_cursor(ByteSpan bytes) {
     ByteReader reader(bytes);
-    if (as_string_view(reader.bytes(MAGIC.size())) != MAGIC) return damaged("wrong magic");
+    if (as_string_view(reader.bytes(CURSOR_MAGIC.size())) != CURSOR_MAGIC) return damaged("wrong magic");
     const std::uint8_t version = reader.u8();
     if (!reader.failed() && version > CURSOR_VERSION)
         return make_error(ErrorCode::UNSUPPORTED_FORMAT,

@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -22,6 +23,7 @@ struct roaring_bitmap_s;
 
 namespace mortar {
 
+inline constexpr std::string_view CURSOR_MAGIC = "MMCU";
 inline constexpr std::uint8_t CURSOR_VERSION = 1;
 
 class SettledSet {

@@ -11,7 +11,6 @@
 namespace mortar {
 namespace {
 
-constexpr std::string_view MAGIC = "MMLQ";
 constexpr std::size_t EVENT_LEN_BYTES = 4;
 constexpr std::size_t EVENT_CRC_BYTES = 4;
 constexpr std::size_t EVENT_LEN_MAX = 64;
@@ -30,7 +29,7 @@ std::string unfinished(const std::string& path) {
 ByteVector encode_head() {
     ByteVector head;
     ByteWriter writer(head);
-    writer.bytes(as_byte_span(MAGIC));
+    writer.bytes(as_byte_span(LEDGER_MAGIC));
     writer.u8(LEDGER_VERSION);
     writer.zeros(LEDGER_HEAD_BYTES - head.size());
     return head;
@@ -152,10 +151,10 @@ void encode_ledger_event(ByteVector& into, const LedgerEvent& event) {
 
 Result<ParsedLedger> parse_ledger(ByteSpan file) {
     ByteReader head(file);
-    const ByteSpan magic = head.bytes(MAGIC.size());
+    const ByteSpan magic = head.bytes(LEDGER_MAGIC.size());
     const std::uint8_t version = head.u8();
     // The name became durable after the head was synced, so a short or wrong head is no unfinished write.
-    if (head.failed() || as_string_view(magic) != MAGIC || version == 0)
+    if (head.failed() || as_string_view(magic) != LEDGER_MAGIC || version == 0)
         return damaged_at(0, "ledger head");
     if (version > LEDGER_VERSION)
         return make_error(ErrorCode::UNSUPPORTED_FORMAT,

@@ -18,6 +18,7 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <string>
 
 #include "core/deliver/cursor.h"
@@ -26,6 +27,7 @@
 
 namespace mortar {
 
+inline constexpr std::string_view LEDGER_MAGIC = "MMLQ";
 inline constexpr std::uint8_t LEDGER_VERSION = 1;
 inline constexpr std::uint64_t LEDGER_HEAD_BYTES = SECTOR_BYTES;
 inline constexpr std::uint64_t LEDGER_BYTES_MIN = 1u << 20;

@@ -6,8 +6,6 @@
 
 namespace mortar {
 namespace {
-constexpr std::string_view LOG_MAGIC = "MMML";
-constexpr std::string_view SNAPSHOT_MAGIC = "MMMS";
 constexpr std::size_t RECORD_LEN_BASE = 30;  // record_len without payload
 constexpr std::size_t CRC_END = 8;           // of a record: length and checksum stand before what it covers
 constexpr std::size_t SNAPSHOT_CRC_AT = 5;
@@ -26,7 +24,7 @@ bool has_magic(ByteSpan bytes, std::string_view magic) {
 ByteVector encode_metadata_log_head() {
     ByteVector bytes;
     ByteWriter writer(bytes);
-    writer.bytes(as_byte_span(LOG_MAGIC));
+    writer.bytes(as_byte_span(METADATA_LOG_MAGIC));
     writer.u8(METADATA_FORMAT_VERSION);
     writer.u8(METADATA_HEADER_VERSION);
     MORTAR_ASSERT(bytes.size() == METADATA_LOG_HEAD_BYTES);
@@ -34,7 +32,7 @@ ByteVector encode_metadata_log_head() {
 }
 
 Result<void> check_metadata_log_head(ByteSpan bytes, const std::string& path) {
-    if (bytes.size() < METADATA_LOG_HEAD_BYTES || !has_magic(bytes, LOG_MAGIC)) {
+    if (bytes.size() < METADATA_LOG_HEAD_BYTES || !has_magic(bytes, METADATA_LOG_MAGIC)) {
         return make_error(ErrorCode::DAMAGED, path + " does not begin as a metadata log");
     }
     const auto format_version = static_cast<std::uint8_t>(bytes[4]);
@@ -98,7 +96,7 @@ Result<Mutation> decode_metadata_record(const RawMetadataRecord& record) {
 ByteVector encode_metadata_snapshot(const Catalog& catalog) {
     ByteVector bytes;
     ByteWriter writer(bytes);
-    writer.bytes(as_byte_span(SNAPSHOT_MAGIC));
+    writer.bytes(as_byte_span(METADATA_SNAPSHOT_MAGIC));
     writer.u8(METADATA_FORMAT_VERSION);
     writer.u32(0);
     writer.id(catalog.last_mutation());
@@ -110,7 +108,7 @@ ByteVector encode_metadata_snapshot(const Catalog& catalog) {
 }
 
 Result<Catalog> parse_metadata_snapshot(ByteSpan bytes, const std::string& path) {
-    if (bytes.size() < METADATA_SNAPSHOT_HEAD_BYTES || !has_magic(bytes, SNAPSHOT_MAGIC)) {
+    if (bytes.size() < METADATA_SNAPSHOT_HEAD_BYTES || !has_magic(bytes, METADATA_SNAPSHOT_MAGIC)) {
         return make_error(ErrorCode::DAMAGED, path + " does not begin as a metadata snapshot");
     }
     const auto version = static_cast<std::uint8_t>(bytes[4]);

@@ -20,6 +20,8 @@
 
 namespace mortar {
 
+inline constexpr std::string_view METADATA_LOG_MAGIC = "MMML";
+inline constexpr std::string_view METADATA_SNAPSHOT_MAGIC = "MMMS";
 inline constexpr std::uint8_t METADATA_FORMAT_VERSION = 1;
 inline constexpr std::uint8_t METADATA_HEADER_VERSION = 1;
 inline constexpr std::size_t METADATA_LOG_HEAD_BYTES = 6;

@@ -8,7 +8,6 @@
 namespace mortar {
 namespace {
 
-constexpr std::string_view MAGIC = "MMPW";
 constexpr std::size_t CHECKED_FROM_BYTES = 4 + 1 + 4;  // magic, version, crc32c
 
 Error damaged(std::string_view path, std::string_view what) {
@@ -76,7 +75,7 @@ void ProducerWindows::remember(Producer& producer, ProducerSeq producer_seq, Seq
 ByteVector ProducerWindows::encode(Sequence through) const {
     ByteVector file;
     ByteWriter writer(file);
-    writer.bytes(as_byte_span(MAGIC));
+    writer.bytes(as_byte_span(PRODUCER_WINDOWS_MAGIC));
     writer.u8(PRODUCER_WINDOWS_VERSION);
     writer.u32(0);
     writer.id(through);
@@ -96,12 +95,18 @@ ByteVector ProducerWindows::encode(Sequence through) const {
     return file;
 }
 
+void ProducerWindows::for_each_run(const std::function<void(const RunView& run)>& see) const {
+    for (const Producer& producer : producers_) {
+        for (const Run& run : producer.runs) see({producer.producer_id, run.first_seq, run.first_sequence, run.count});
+    }
+}
+
 Result<ProducerWindows::Decoded> ProducerWindows::decode(ByteSpan file, std::string_view path) {
     ByteReader reader(file);
-    const ByteSpan magic = reader.bytes(MAGIC.size());
+    const ByteSpan magic = reader.bytes(PRODUCER_WINDOWS_MAGIC.size());
     const std::uint8_t version = reader.u8();
     const std::uint32_t checksum = reader.u32();
-    if (reader.failed() || as_string_view(magic) != MAGIC)
+    if (reader.failed() || as_string_view(magic) != PRODUCER_WINDOWS_MAGIC)
         return damaged(path, "no producer window file");
     if (version != PRODUCER_WINDOWS_VERSION) {
         return make_error(ErrorCode::UNSUPPORTED_FORMAT,

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <list>
 #include <string_view>
 #include <unordered_map>
@@ -23,6 +24,7 @@ namespace mortar {
 
 inline constexpr std::size_t PRODUCER_COUNT_MAX = 1024;       // remembered a partition
 inline constexpr std::uint64_t PRODUCER_WINDOW_COUNT = 4096;  // producer_seqs remembered a producer
+inline constexpr std::string_view PRODUCER_WINDOWS_MAGIC = "MMPW";
 inline constexpr std::uint8_t PRODUCER_WINDOWS_VERSION = 1;
 
 struct WindowVerdict {
@@ -51,6 +53,14 @@ class ProducerWindows {
     // count; per producer in the order of last appends u64 producer_id, u64 last producer_seq, u32
     // run count; per run u64 first producer_seq, u64 first sequence, u32 count.
     ByteVector encode(Sequence through) const;
+    // For people who look at the file: every run, producers in the order of their last appends.
+    struct RunView {
+        ProducerId producer_id;
+        ProducerSeq first_seq;
+        Sequence first_sequence;
+        std::uint32_t count = 0;
+    };
+    void for_each_run(const std::function<void(const RunView& run)>& see) const;
     struct Decoded;
     // path: for the error text.
     static Result<Decoded> decode(ByteSpan file, std::string_view path);

@@ -8,7 +8,6 @@
 namespace mortar {
 namespace {
 
-constexpr std::string_view MAGIC = "MMRS";
 constexpr std::size_t CHECKED_FROM_BYTES = 4 + 1 + 4;
 constexpr std::size_t FILE_BYTES = CHECKED_FROM_BYTES + 2 + 16 + 8;
 constexpr const char* FOLDER = "replica";
@@ -24,7 +23,7 @@ Error damaged(std::string_view what) {
 ByteVector encode_promise(const Promise& promise) {
     ByteVector file;
     ByteWriter writer(file);
-    writer.bytes(as_byte_span(MAGIC));
+    writer.bytes(as_byte_span(PROMISE_MAGIC));
     writer.u8(PROMISE_VERSION);
     writer.u32(0);
     writer.id(promise.node_id);
@@ -37,10 +36,10 @@ ByteVector encode_promise(const Promise& promise) {
 
 Result<Promise> decode_promise(ByteSpan file) {
     ByteReader reader(file);
-    const ByteSpan magic = reader.bytes(MAGIC.size());
+    const ByteSpan magic = reader.bytes(PROMISE_MAGIC.size());
     const std::uint8_t version = reader.u8();
     const std::uint32_t checksum = reader.u32();
-    if (reader.failed() || as_string_view(magic) != MAGIC)
+    if (reader.failed() || as_string_view(magic) != PROMISE_MAGIC)
         return damaged("it does not begin as one");
     if (version != PROMISE_VERSION) {
         return make_error(ErrorCode::UNSUPPORTED_FORMAT,

@@ -12,12 +12,14 @@
 
 #include <array>
 #include <optional>
+#include <string_view>
 
 #include "core/base/ids.h"
 #include "core/env/disk.h"
 
 namespace mortar {
 
+inline constexpr std::string_view PROMISE_MAGIC = "MMRS";
 inline constexpr std::uint8_t PROMISE_VERSION = 1;
 // delivery_id holds 24 bits of it (contract D8).
 inline constexpr std::uint64_t LEADER_EPOCH_MAX = (1u << 24) - 1;

@@ -159,6 +159,7 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
 
     // Sends what the window takes; 0 = full.
     std::size_t send(std::size_t end, ByteSpan bytes) {
+        if (severed) return std::min(bytes.size(), speed.window_bytes);
         End& peer = ends[1 - end];
         if (peer.dead || peer.broken) return send_to_nobody(end, bytes.size());
         const std::size_t used = peer.inbox.size() - peer.consumed;
@@ -182,7 +183,7 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         if (own.fin_sent) return;
         own.fin_sent = true;
         End& peer = ends[1 - end];
-        if (!peer.dead && !peer.broken) push_piece(peer, 1 - end, 0, true);
+        if (!severed && !peer.dead && !peer.broken) push_piece(peer, 1 - end, 0, true);
     }
 
     // The socket of this end goes away. hard: the peer gets a reset, else the end of the stream.
@@ -312,6 +313,9 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
     Rng rng;
     State state = State::CONNECTING;
     bool silent = false;
+    // Its wires were cut: until the reset arrives, what an end sends goes nowhere. Behind the cut it would be a stream
+    // that lost its middle.
+    bool severed = false;
     std::uint16_t to_port = 0;
     bool to_loopback = false;
     End ends[2];
@@ -547,6 +551,7 @@ std::vector<std::uint64_t> SimNetwork::connections(std::string_view node) const 
 void SimNetwork::reset(std::uint64_t conn_id, Rng& rng) {
     const std::shared_ptr<SimLink> link = find(conn_id);
     if (link == nullptr) return;
+    link->severed = true;
     for (std::size_t end = 0; end < 2; ++end) {
         if (link->ends[end].dead) continue;
         link->cut_wire(end, rng);

@@ -86,6 +86,82 @@ TEST(Mutex, lets_one_fiber_in_at_a_time_in_order) {
     EXPECT_EQ(order, "abc");
 }
 
+TEST(Mutex, goes_to_the_fiber_that_waits_longest_whoever_is_runnable) {
+    ManualWorld world;
+    Mutex mutex;
+    std::string order;
+    // Each takes it three times in a row: the others must get their turn in between.
+    for (const char name : {'a', 'b', 'c'}) {
+        world.scheduler.spawn("locks", [&, name](Fiber& fiber) {
+            for (int i = 0; i < 3; ++i) {
+                const Result<Mutex::Guard> guard = mutex.lock(fiber);
+                ASSERT_TRUE(guard.ok());
+                order += name;
+                fiber.scheduler().yield(fiber);
+            }
+        });
+    }
+    world.scheduler.run_all();
+    EXPECT_EQ(order, "abcabcabc");
+    EXPECT_FALSE(mutex.is_locked());
+}
+
+TEST(Mutex, passes_over_those_that_no_longer_wait) {
+    ManualWorld world;
+    Mutex mutex;
+    std::string order;
+    const auto waits = [&](char name, MonoTime deadline, ErrorCode expected) {
+        return world.scheduler.spawn("waits", [&, name, deadline, expected](Fiber& fiber) {
+            const Result<Mutex::Guard> guard = mutex.lock(fiber, deadline);
+            if (guard.ok()) {
+                order += name;
+            } else {
+                EXPECT_EQ(guard.error().code, expected);
+            }
+        });
+    };
+    world.scheduler.spawn("holds", [&](Fiber& fiber) {
+        const Result<Mutex::Guard> guard = mutex.lock(fiber);
+        ASSERT_TRUE(guard.ok());
+        EXPECT_TRUE(fiber.scheduler().sleep_until(fiber, MonoTime{} + seconds(2)).ok());
+    });
+    const FiberId cancelled = waits('x', NEVER, ErrorCode::CANCELLED);
+    waits('y', MonoTime{} + seconds(1), ErrorCode::TIMED_OUT);
+    waits('z', NEVER, ErrorCode{});
+    world.scheduler.spawn("cancels", [&](Fiber&) { world.scheduler.cancel(cancelled); });
+    world.scheduler.run_all();
+    EXPECT_EQ(order, "z");
+    EXPECT_FALSE(mutex.is_locked());
+}
+
+TEST(Mutex, is_not_lost_by_a_fiber_that_is_cancelled_right_after_it_got_it) {
+    ManualWorld world;
+    Mutex mutex;
+    std::string order;
+    FiberId second;
+    world.scheduler.spawn("holds", [&](Fiber& fiber) {
+        {
+            const Result<Mutex::Guard> guard = mutex.lock(fiber);
+            fiber.scheduler().yield(fiber);
+        }
+        world.scheduler.cancel(second);  // it owns the mutex, and has not run since
+    });
+    second = world.scheduler.spawn("second", [&](Fiber& fiber) {
+        const Result<Mutex::Guard> guard = mutex.lock(fiber);
+        EXPECT_TRUE(guard.ok());
+        EXPECT_TRUE(fiber.is_cancelled());
+        order += '2';
+    });
+    world.scheduler.spawn("third", [&](Fiber& fiber) {
+        const Result<Mutex::Guard> guard = mutex.lock(fiber);
+        EXPECT_TRUE(guard.ok());
+        order += '3';
+    });
+    world.scheduler.run_all();
+    EXPECT_EQ(order, "23");
+    EXPECT_FALSE(mutex.is_locked());
+}
+
 TEST(Group, joins_children_and_cancels_them) {
     ManualWorld world;
     int cancelled = 0;

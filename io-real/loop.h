@@ -43,7 +43,9 @@ class RealScheduler final : public FiberScheduler {
     static constexpr int POLL_BATCH = 256;
     static constexpr int CATCH_UP_ROUNDS_MAX = 256;
     // Socket and file calls that a fiber may make without a wait before the others get their turn.
-    static constexpr int CALLS_BEFORE_YIELD = 32;
+    static constexpr std::size_t CALLS_BEFORE_YIELD = 32;
+    // So many bytes that the kernel copies cost about as much as a call.
+    static constexpr std::size_t BYTES_OF_A_CALL = 16 * 1024;
 
     static Result<std::unique_ptr<RealScheduler>> create(Clock& clock, StackPool& stacks,
                                                          Duration spin = SPIN_BEFORE_SLEEP);
@@ -73,6 +75,8 @@ class RealScheduler final : public FiberScheduler {
     void count_call(Fiber& fiber) {
         if (++calls_since_resume_ >= CALLS_BEFORE_YIELD) yield(fiber);
     }
+    // What the call turned out to copy, for the next one to yield sooner.
+    void count_bytes(std::size_t bytes) { calls_since_resume_ += bytes / BYTES_OF_A_CALL; }
     const Clock& clock() const { return clock_; }
 
   protected:
@@ -98,7 +102,7 @@ class RealScheduler final : public FiberScheduler {
     std::atomic<bool> stop_requested_ = false;
     MonoTime last_turn_;
     int thread_work_ = 0;
-    int calls_since_resume_ = 0;
+    std::size_t calls_since_resume_ = 0;
     std::unique_ptr<SignalWatcher> signals_;
 };
 

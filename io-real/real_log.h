@@ -30,7 +30,6 @@ class RealLog final : public Log {
     bool enabled(LogLevel level) const override { return level <= level_; }
     void write(LogLevel level, std::string_view event,
                std::initializer_list<LogField> fields) override;
-    void set_level(LogLevel level) { level_ = level; }
 
   private:
     struct Writer;

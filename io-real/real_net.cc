@@ -145,6 +145,8 @@ class RealConn final : public Conn {
     ~RealConn() override { socket_->close(); }
 
     Result<std::size_t> read(Fiber& fiber, MutableByteSpan into, MonoTime deadline) override;
+    Result<std::size_t> write_some(Fiber& fiber, std::span<const ByteSpan> parts,
+                                   MonoTime deadline) override;
     Result<void> write(Fiber& fiber, std::span<const ByteSpan> parts, MonoTime deadline) override;
     void shutdown_write() override {
         if (!socket_->is_closed()) ::shutdown(socket_->fd(), SHUT_WR);
@@ -153,6 +155,22 @@ class RealConn final : public Conn {
     std::string peer_address() const override { return peer_.to_string(); }
 
   private:
+    // What comes next of parts.
+    struct Place {
+        std::size_t index = 0;
+        std::size_t offset = 0;
+        // Past count bytes and the parts that are out whole; false when nothing is left.
+        bool skip_sent(std::span<const ByteSpan> parts, std::size_t count) {
+            offset += count;
+            while (index < parts.size() && offset >= parts[index].size())
+                offset -= parts[index++].size();
+            return index < parts.size();
+        }
+    };
+    static Result<std::size_t> send_from(Fiber& fiber, std::shared_ptr<Socket> socket,
+                                         std::span<const ByteSpan> parts, const Place& place,
+                                         MonoTime deadline);
+
     std::shared_ptr<Socket> socket_;
     SocketAddress peer_;
 };
@@ -165,7 +183,10 @@ Result<std::size_t> RealConn::read(Fiber& fiber, MutableByteSpan into, MonoTime 
     bool expired = false;
     while (!socket->is_closed()) {
         const ssize_t count = ::recv(socket->fd(), into.data(), into.size(), 0);
-        if (count >= 0) return static_cast<std::size_t>(count);
+        if (count >= 0) {
+            socket->loop().count_bytes(static_cast<std::size_t>(count));
+            return static_cast<std::size_t>(count);
+        }
         const int failure = errno;
         if (failure == EINTR) continue;
         if (!would_block(failure))
@@ -178,35 +199,51 @@ Result<std::size_t> RealConn::read(Fiber& fiber, MutableByteSpan into, MonoTime 
     return closed_error();
 }
 
+Result<std::size_t> RealConn::write_some(Fiber& fiber, std::span<const ByteSpan> parts,
+                                         MonoTime deadline) {
+    socket_->loop().count_call(fiber);
+    return send_from(fiber, socket_, parts, {}, deadline);
+}
+
 Result<void> RealConn::write(Fiber& fiber, std::span<const ByteSpan> parts, MonoTime deadline) {
+    // This may be destroyed while the fiber waits; what is used of it then is the socket.
     const std::shared_ptr<Socket> socket = socket_;
-    if (fiber.is_cancelled()) return make_error(ErrorCode::CANCELLED);
     socket->loop().count_call(fiber);
-    std::size_t index = 0;
-    std::size_t offset = 0;
+    Place place;
+    while (place.skip_sent(parts, 0)) {
+        if (socket->is_closed()) return closed_error();
+        const std::size_t count = MORTAR_TRY(send_from(fiber, socket, parts, place, deadline));
+        place.skip_sent(parts, count);
+    }
+    return {};
+}
+
+// One send that takes something.
+Result<std::size_t> RealConn::send_from(Fiber& fiber, std::shared_ptr<Socket> socket,
+                                        std::span<const ByteSpan> parts, const Place& place,
+                                        MonoTime deadline) {
+    if (fiber.is_cancelled()) return make_error(ErrorCode::CANCELLED);
     bool expired = false;
     while (!socket->is_closed()) {
         iovec entries[IOV_BATCH];
         msghdr message{};
         message.msg_iov = entries;
-        message.msg_iovlen = gather(parts, index, offset, entries);
-        if (message.msg_iovlen == 0) return {};
+        message.msg_iovlen = gather(parts, place.index, place.offset, entries);
+        MORTAR_ASSERT(message.msg_iovlen > 0);
         // No MSG_MORE for a full batch: nobody knows yet whether more follows, and the kernel would sit on it for 200 ms.
         const ssize_t count = ::sendmsg(socket->fd(), &message, MSG_NOSIGNAL);
-        const int failure = count < 0 ? errno : 0;
         if (count >= 0) {
-            // Past the parts that went out whole, into the one that did not.
-            offset += static_cast<std::size_t>(count);
-            while (index < parts.size() && offset >= parts[index].size())
-                offset -= parts[index++].size();
-            continue;
+            socket->loop().count_bytes(static_cast<std::size_t>(count));
+            return static_cast<std::size_t>(count);
         }
+        const int failure = errno;
         if (failure == EINTR) continue;
         if (!would_block(failure))
             return make_error(ErrorCode::CONNECTION_CLOSED, os_reason(failure));
         if (expired) return make_error(ErrorCode::TIMED_OUT, "the peer does not read");
         const WakeReason reason = Socket::wait_writable(socket, fiber, deadline);
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
+        // epoll tells only of much room; at the deadline any room counts.
         expired = reason == WakeReason::DEADLINE;
     }
     return closed_error();

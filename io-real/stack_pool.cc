@@ -16,9 +16,9 @@ static_assert(GuardedStackPool::STACK_BYTES % GUARD_BYTES == 0);
 // of which a process may have 65,530.
 constexpr int MADV_GUARD_INSTALL_VALUE = 102;
 
-void install_guard(std::byte* page) {
-    if (madvise(page, GUARD_BYTES, MADV_GUARD_INSTALL_VALUE) == 0) return;
-    MORTAR_ASSERT(mprotect(page, GUARD_BYTES, PROT_NONE) == 0);
+bool install_guard(std::byte* page) {
+    return madvise(page, GUARD_BYTES, MADV_GUARD_INSTALL_VALUE) == 0 ||
+           mprotect(page, GUARD_BYTES, PROT_NONE) == 0;
 }
 
 }  // namespace
@@ -30,10 +30,17 @@ GuardedStackPool::~GuardedStackPool() {
 }
 
 FiberStack GuardedStackPool::acquire() {
-    if (free_.empty()) add_slab();
+    MORTAR_ASSERT(reserve(1));
     std::byte* base = free_.back();
     free_.pop_back();
     return {base, STACK_BYTES};
+}
+
+bool GuardedStackPool::reserve(std::size_t count) {
+    while (free_.size() < count) {
+        if (!add_slab()) return false;
+    }
+    return true;
 }
 
 void GuardedStackPool::release(FiberStack stack) {
@@ -41,18 +48,21 @@ void GuardedStackPool::release(FiberStack stack) {
     free_.push_back(stack.base);
 }
 
-void GuardedStackPool::add_slab() {
+bool GuardedStackPool::add_slab() {
     MORTAR_ASSERT(sysconf(_SC_PAGESIZE) == static_cast<long>(GUARD_BYTES));
     void* mapped = mmap(nullptr, SLAB_BYTES, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    MORTAR_ASSERT(mapped != MAP_FAILED);
+    if (mapped == MAP_FAILED) return false;
     auto* slab = static_cast<std::byte*>(mapped);
-    slabs_.push_back(slab);
-    for (std::size_t i = STACKS_PER_SLAB; i-- > 0;) {
-        std::byte* slot = slab + i * SLOT_BYTES;
-        install_guard(slot);
-        free_.push_back(slot + GUARD_BYTES);
+    for (std::size_t i = 0; i < STACKS_PER_SLAB; ++i) {
+        if (install_guard(slab + i * SLOT_BYTES)) continue;
+        munmap(slab, SLAB_BYTES);
+        return false;
     }
+    slabs_.push_back(slab);
+    for (std::size_t i = STACKS_PER_SLAB; i-- > 0;)
+        free_.push_back(slab + i * SLOT_BYTES + GUARD_BYTES);
+    return true;
 }
 
 }  // namespace mortar

@@ -361,26 +361,29 @@ class SimConn final : public Conn {
         return count;
     }
 
+    Result<std::size_t> write_some(Fiber& fiber, std::span<const ByteSpan> parts,
+                                   MonoTime deadline) override {
+        const std::shared_ptr<SimLink> link = link_;
+        std::size_t sent_bytes = 0;
+        for (const ByteSpan part : parts) {
+            for (std::size_t offset = 0; offset < part.size();) {
+                const ByteSpan rest = part.subspan(offset);
+                const bool may_wait = sent_bytes == 0;
+                const Result<std::size_t> sent = send(fiber, *link, rest, deadline, may_wait);
+                if (!sent.ok() && may_wait) return sent.error();
+                if (!sent.ok() || *sent == 0) return sent_bytes;
+                sent_bytes += *sent;
+                offset += *sent;
+            }
+        }
+        return sent_bytes;
+    }
+
     Result<void> write(Fiber& fiber, std::span<const ByteSpan> parts, MonoTime deadline) override {
         const std::shared_ptr<SimLink> link = link_;
-        SimLink::End& own = link->ends[end_];
         for (ByteSpan part : parts) {
-            while (!part.empty()) {
-                if (own.dead || own.broken || own.fin_sent) return closed_error();
-                const std::size_t sent = link->send(end_, part);
-                if (sent > 0) {
-                    tell(*link, part.first(sent));
-                    link->ends[end_].node->hold_if_stopping(fiber);
-                    part = part.subspan(sent);
-                    continue;
-                }
-                const WakeReason reason = park_in(own.writer, fiber, deadline);
-                if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
-                if (reason == WakeReason::DEADLINE) {
-                    return make_error(ErrorCode::TIMED_OUT,
-                                      "write to " + link->ends[1 - end_].address);
-                }
-            }
+            while (!part.empty())
+                part = part.subspan(MORTAR_TRY(send(fiber, *link, part, deadline, true)));
         }
         return {};
     }
@@ -401,6 +404,25 @@ class SimConn final : public Conn {
     std::string peer_address() const override { return link_->ends[1 - end_].address; }
 
   private:
+    // What the window takes now; with may_wait at least one byte.
+    Result<std::size_t> send(Fiber& fiber, SimLink& link, ByteSpan bytes, MonoTime deadline,
+                             bool may_wait) const {
+        SimLink::End& own = link.ends[end_];
+        while (true) {
+            if (own.dead || own.broken || own.fin_sent) return closed_error();
+            const std::size_t sent = link.send(end_, bytes);
+            if (sent > 0) {
+                tell(link, bytes.first(sent));
+                own.node->hold_if_stopping(fiber);
+                return sent;
+            }
+            if (!may_wait) return std::size_t{0};
+            const WakeReason reason = park_in(own.writer, fiber, deadline);
+            if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
+            if (reason == WakeReason::DEADLINE)
+                return make_error(ErrorCode::TIMED_OUT, "write to " + link.ends[1 - end_].address);
+        }
+    }
     static void drop_consumed(SimLink::End& own) {
         if (own.consumed == own.inbox.size()) {
             own.inbox.clear();
@@ -415,7 +437,6 @@ class SimConn final : public Conn {
     }
     void tell(SimLink& link, ByteSpan bytes) const {
         SimNetwork& network = *link.network();
-        network.bytes_sent_ += bytes.size();
         network.world_.trace(link.id() << 32 | crc32c(bytes));
         if (!network.send_hook_) return;
         const SimLink::End& own = link.ends[end_];

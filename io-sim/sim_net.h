@@ -71,7 +71,6 @@ class SimNetwork {
     void silence(std::uint64_t conn_id);
     // Descriptors the node holds: connections (also not yet accepted) and listeners.
     std::size_t open_handles(const SimNode& node) const;
-    std::uint64_t bytes_sent() const { return bytes_sent_; }
 
   private:
     friend class SimLink;
@@ -92,7 +91,6 @@ class SimNetwork {
     SendHook send_hook_;
     std::vector<std::shared_ptr<SimLink>> links_;  // by id
     std::uint64_t next_link_id_ = 1;
-    std::uint64_t bytes_sent_ = 0;
 };
 
 class SimNet : public Net {

@@ -20,6 +20,7 @@ class HeapStackPool : public StackPool {
     HeapStackPool& operator=(const HeapStackPool&) = delete;
 
     FiberStack acquire() override;
+    bool reserve(std::size_t) override { return true; }
     void release(FiberStack stack) override;
     std::size_t in_use() const { return in_use_; }
 

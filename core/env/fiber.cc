@@ -114,6 +114,7 @@ FiberId FiberScheduler::spawn(std::string name, FiberBody body) {
     auto fiber = std::unique_ptr<Fiber>(new Fiber(*this, id, std::move(name), std::move(body)));
     Fiber& started = *fiber;
     fibers_.emplace(id, std::move(fiber));
+    ++unstarted_count_;
     enqueue(started);
     return id;
 }
@@ -171,7 +172,10 @@ void FiberScheduler::run(FiberId id) {
 void FiberScheduler::resume(Fiber& fiber) {
     MORTAR_ASSERT(current_ == nullptr);
     const bool first = fiber.context_ == nullptr;
-    if (first) fiber.context_ = std::make_unique<Fiber::Context>(stacks_);
+    if (first) {
+        fiber.context_ = std::make_unique<Fiber::Context>(stacks_);
+        --unstarted_count_;
+    }
     Fiber::Context& context = *fiber.context_;
     if (first) {
         boost::context::stack_context where;
@@ -231,6 +235,8 @@ void FiberScheduler::kill_all() {
             fiber.context_->kill = true;
             resume(fiber);
             MORTAR_ASSERT(fiber.state_ == Fiber::State::DONE);
+        } else {
+            --unstarted_count_;
         }
         fibers_.erase(id);
     }

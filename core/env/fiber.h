@@ -28,6 +28,8 @@ class StackPool {
   public:
     virtual ~StackPool() = default;
     virtual FiberStack acquire() = 0;
+    // The next count calls of acquire find a stack; false when the system gives no more.
+    virtual bool reserve(std::size_t count) = 0;
     virtual void release(FiberStack stack) = 0;
 };
 
@@ -73,7 +75,13 @@ class FiberScheduler : public Scheduler {
     explicit FiberScheduler(StackPool& stacks);
     ~FiberScheduler() override;
 
+    // What the node needs for itself while strangers are refused already.
+    static constexpr std::size_t SPARE_STACKS = 1024;
+
     FiberId spawn(std::string name, FiberBody body) override;
+    bool has_room(std::size_t fiber_count) override {
+        return stacks_.reserve(unstarted_count_ + fiber_count + SPARE_STACKS);
+    }
     WakeReason park(Fiber& fiber, MonoTime deadline, CancelMode mode) override;
     void wake(Fiber& fiber) override;
     void cancel(FiberId id) override;
@@ -110,6 +118,7 @@ class FiberScheduler : public Scheduler {
     StackPool& stacks_;
     std::unordered_map<FiberId, std::unique_ptr<Fiber>> fibers_;
     std::vector<Fiber*> timers_;  // binary heap by (deadline, timer_order)
+    std::size_t unstarted_count_ = 0;  // spawned, but without a stack yet
     std::uint64_t next_id_ = 1;
     std::uint64_t next_timer_order_ = 1;
     Fiber* current_ = nullptr;

@@ -4,7 +4,7 @@
 //           simulator; close(2) in the real world). Bytes passed in are borrowed until the call returns.
 // Errors:   TIMED_OUT, CONNECTION_CLOSED (closed by us, reset by the peer), CONNECTION_REFUSED, ADDRESS_IN_USE,
 //           ADDRESS_INVALID, PERMISSION_DENIED, LIMIT_REACHED (descriptors), CANCELLED.
-// Suspends: accept, connect, read, write.
+// Suspends: accept (also until there is a descriptor for the connection), connect, read, write, write_some.
 // Use:      at most one fiber reads and one writes a Conn at a time.
 // Source:   design 2.
 #pragma once
@@ -23,6 +23,9 @@ class Conn {
     virtual ~Conn() = default;
     // At least one byte, or 0 when the peer has closed its half.
     virtual Result<std::size_t> read(Fiber& fiber, MutableByteSpan into, MonoTime deadline) = 0;
+    // At least one byte of parts, in order; how many went out. After an error none did.
+    virtual Result<std::size_t> write_some(Fiber& fiber, std::span<const ByteSpan> parts,
+                                           MonoTime deadline) = 0;
     // All of parts, in order; after an error an unknown part of them was sent.
     virtual Result<void> write(Fiber& fiber, std::span<const ByteSpan> parts, MonoTime deadline) = 0;
     // Half-close: the peer reads what was written, then 0. Does not suspend.
@@ -35,6 +38,7 @@ class Conn {
 class Listener {
   public:
     virtual ~Listener() = default;
+    // Fails for good only: CONNECTION_CLOSED, CANCELLED.
     virtual Result<std::unique_ptr<Conn>> accept(Fiber& fiber) = 0;
     virtual std::uint16_t port() const = 0;
     // accept returns CONNECTION_CLOSED from now on. Does not suspend.

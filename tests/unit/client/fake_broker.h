@@ -43,6 +43,14 @@ class FakeConn final : public Conn {
                          in_->bytes.begin() + static_cast<std::ptrdiff_t>(count));
         return count;
     }
+    Result<std::size_t> write_some(Fiber& fiber, std::span<const ByteSpan> parts,
+                                   MonoTime deadline) override {
+        MORTAR_TRY(write(fiber, parts, deadline));
+        std::size_t bytes = 0;
+        for (const ByteSpan part : parts)
+            bytes += part.size();
+        return bytes;
+    }
     Result<void> write(Fiber&, std::span<const ByteSpan> parts, MonoTime) override {
         if (closed_ || out_->ended) return make_error(ErrorCode::CONNECTION_CLOSED, "reset");
         for (const ByteSpan part : parts)

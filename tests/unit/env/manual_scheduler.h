@@ -22,6 +22,7 @@ class HeapStacks : public StackPool {
         ++in_use;
         return {static_cast<std::byte*>(::operator new(size, std::align_val_t(4096))), size};
     }
+    bool reserve(std::size_t) override { return true; }
     void release(FiberStack stack) override {
         --in_use;
         ::operator delete(stack.base, std::align_val_t(4096));

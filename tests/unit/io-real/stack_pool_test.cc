@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <fstream>
 #include <set>
 #include <vector>
 
@@ -60,6 +64,30 @@ TEST(GuardedStackPoolDeathTest, the_byte_below_a_stack_cannot_be_touched) {
             *below = std::byte{1};
         },
         "");
+}
+
+// In a process of its own: the limit stays.
+void meet_the_limit_of_the_system() {
+    GuardedStackPool pool;
+    bool is_right = pool.reserve(10) && pool.in_use() == 0;
+    std::ifstream statm("/proc/self/statm");
+    rlim_t used_pages = 0;
+    statm >> used_pages;
+    const rlim_t room_bytes = 64u << 20;
+    rlimit limit{};
+    limit.rlim_cur = used_pages * 4096 + room_bytes;
+    limit.rlim_max = RLIM_INFINITY;
+    is_right = is_right && setrlimit(RLIMIT_AS, &limit) == 0;
+    is_right = is_right && !pool.reserve(4 * room_bytes / GuardedStackPool::STACK_BYTES);
+    // What it has, it gives.
+    is_right = is_right && pool.reserve(10);
+    pool.release(pool.acquire());
+    std::_Exit(is_right ? 0 : 1);
+}
+
+TEST(GuardedStackPoolDeathTest, says_when_the_system_gives_no_more) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_EXIT(meet_the_limit_of_the_system(), ::testing::ExitedWithCode(0), "");
 }
 
 // Each frame takes a page; the compiler must not turn it into a loop.

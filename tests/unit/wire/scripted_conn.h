@@ -42,6 +42,9 @@ class ScriptedConn : public Conn {
         }
         return count;
     }
+    Result<std::size_t> write_some(Fiber&, std::span<const ByteSpan>, MonoTime) override {
+        return make_error(ErrorCode::CONNECTION_CLOSED);
+    }
     Result<void> write(Fiber&, std::span<const ByteSpan>, MonoTime) override {
         return make_error(ErrorCode::CONNECTION_CLOSED);
     }

@@ -11,7 +11,6 @@ namespace {
 constexpr Duration IDLE_MAX = seconds(30);
 constexpr Duration HEAD_MAX = seconds(10);
 constexpr Duration ANSWER_MAX = seconds(10);
-constexpr Duration ACCEPT_PAUSE = milliseconds(100);
 constexpr Duration DRAIN_MAX = seconds(1);
 constexpr std::size_t READ_BYTES = 4096;
 constexpr std::size_t DRAIN_BYTES_MAX = 256 * 1024;
@@ -72,13 +71,7 @@ class HttpAdminServer : public AdminServer {
 void HttpAdminServer::accept_all(Fiber& fiber) {
     while (true) {
         Result<std::unique_ptr<Conn>> accepted = listener_->accept(fiber);
-        if (accepted.is(ErrorCode::CANCELLED) || accepted.is(ErrorCode::CONNECTION_CLOSED)) return;
-        if (!accepted.ok()) {
-            // Out of descriptors: the next try finds some, or not.
-            const MonoTime resume = deadline_after(env_.clock, ACCEPT_PAUSE);
-            if (!fiber.scheduler().sleep_until(fiber, resume).ok()) return;
-            continue;
-        }
+        if (!accepted.ok()) return;
         const std::shared_ptr<Conn> conn = std::move(accepted).value();
         // One more than the limit is served, and only to be told so.
         if (connection_count_ > ADMIN_CONNECTION_COUNT_MAX) continue;

@@ -20,11 +20,15 @@
 
 namespace mortar {
 
+// PULLs that send, or wait until their client reads, at one time on a node; others wait their turn.
+inline constexpr std::size_t DISPATCH_FIBERS_MAX = 8192;
+
 struct DeliveryOptions {
     std::uint32_t delivery_max_attempts = 5;
     Duration delivery_lease = seconds(30);
     Duration poll_max_wait = seconds(5);
     std::uint32_t credit_initial_count = 256;
+    std::size_t dispatch_fibers_max = DISPATCH_FIBERS_MAX;
     std::uint64_t ledger_bytes_min = LEDGER_BYTES_MIN;  // a ledger is not rotated below this size
     LeaderEpoch leader_epoch;
 };

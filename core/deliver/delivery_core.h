@@ -1,6 +1,8 @@
 // delivery_core: the parts behind Delivery and how they hang together: groups, their member, PULLs that wait.
 // Shape:     a Consumer is one member with its subscription; at most one a group in this version. The handlers stand in
 //            subscribe.cc (SUB, HEARTBEAT, CONTROL_ACK, leaving), pull.cc (PULL, dispatch) and settle.cc (ACK, NACK, CREDIT).
+//            A PULL has a fiber only while there is something to look at or to send; while it waits, it is a timer and a
+//            place that Consumer::wake_pull knows.
 // Owns:      all of it. Fibers hold consumers and groups by shared_ptr and re-check them after every suspension.
 // Invariant: a Consumer with `ended` set owns nothing, and nothing is pushed for it any more.
 // Source:    contract G, C, D points; design 5.
@@ -27,11 +29,11 @@ namespace mortar {
 inline constexpr std::size_t WAITING_PULL_COUNT_MAX = 64;      // a connection
 inline constexpr std::size_t SUBSCRIPTION_COUNT_MAX = 65'535;  // a node; 0 is never given
 // Nothing more is pushed while this much waits for the socket; one message may go beyond it.
-inline constexpr std::size_t OUTBOX_BYTES_MAX = 1u << 20;
+inline constexpr std::size_t DISPATCH_OUTBOX_BYTES_MAX = 1u << 20;
 inline constexpr std::uint64_t DISPATCH_READ_BYTES = 256u << 10;
 inline constexpr std::uint64_t REDELIVERY_RUN_COUNT_MAX = 64;  // neighbours that are read together
-inline constexpr Duration LEAVE_WAIT_MAX =
-    seconds(2);  // contract R2: every request is answered by then
+// Contract R2: every request is answered in 2 s; before the session does that by its clock.
+inline constexpr Duration LEAVE_WAIT_MAX = milliseconds(1'900);
 inline constexpr Duration LEAVE_RETRY_DELAY = seconds(1);
 inline constexpr unsigned DELIVERY_COUNTER_BITS = 40;
 
@@ -68,16 +70,20 @@ struct SessionSubscriptions {
     std::map<SubscriptionId, std::shared_ptr<Consumer>> consumers;
     std::map<NoticeId, std::shared_ptr<Consumer>> notices;  // not confirmed yet
     std::set<SubscriptionId> topic_deleted;                 // answered UNKNOWN_TOPIC
-    std::deque<PullRun*> pulls;  // in order of arrival; each owned by its fiber
+    std::deque<PullRun*> pulls;  // in order of arrival; owned by the core
 };
 
 struct Consumer : PartitionOwner {
-    Consumer(DeliveryCore& core, std::shared_ptr<GroupState> group_state,
+    Consumer(DeliveryCore& delivery, std::shared_ptr<GroupState> group_state,
              std::shared_ptr<SessionSubscriptions> session_subscriptions, SubscriptionId id,
              const Membership& member, const CreditWindow& window);
     void on_freed(std::uint32_t message_bytes) override;
     void on_ready(PartitionIndex partition) override;
 
+    // Candidates, credit, ended or the PULL's end_requested changed.
+    void wake_pull();
+
+    DeliveryCore& core;
     std::shared_ptr<GroupState> group;
     std::shared_ptr<SessionSubscriptions> session;
     SubscriptionId subscription_id;
@@ -86,14 +92,17 @@ struct Consumer : PartitionOwner {
     CreditWindow credit;
     std::set<PartitionIndex> candidates;  // partitions that may have something to send
     PartitionIndex first_partition;       // where the next PULL starts looking
-    PullRun* pull = nullptr;              // owned by its fiber
+    PullRun* pull = nullptr;              // owned by the core
     std::optional<EndReason> ended;
-    Event wake;  // candidates, credit, ended or the PULL's end_requested changed
     Timer expiry;
 };
 
-struct PullRun {
+struct PullRun : std::enable_shared_from_this<PullRun> {
+    PullRun(DeliveryCore& core, std::shared_ptr<Consumer> member);
+
     std::shared_ptr<Consumer> consumer;
+    bool has_fiber = false;  // or its turn for one will come
+    Timer timer;             // for deadline, while it has none
     Reply reply;
     std::uint32_t max_msgs = 0;  // 0 = credit alone
     std::uint32_t max_bytes = 0;
@@ -137,6 +146,8 @@ class DeliveryCore final : public Delivery {
 
     // Of a Consumer's expiry timer.
     void on_consumer_timer(Consumer& consumer);
+    // Looks whether this PULL can go on or end, in a fiber.
+    void advance(PullRun& run);
 
   private:
     // subscribe.cc
@@ -172,6 +183,8 @@ class DeliveryCore final : public Delivery {
     Result<std::shared_ptr<PullRun>> accept_pull(const Session& session, const wire::Pull& pull);
     void request_end(PullRun& run);
     void end_pulls_before(SessionSubscriptions& session, const PullRun* run);
+    void start_dispatch();
+    void end_dispatch(PullRun& run);
     void run_pull(Fiber& fiber, const std::shared_ptr<PullRun>& run);
     Result<void> dispatch(Fiber& fiber, PullRun& run);
     Result<void> serve(Fiber& fiber, PullRun& run, PartitionIndex partition);
@@ -210,6 +223,9 @@ class DeliveryCore final : public Delivery {
     std::set<SubscriptionId> subscription_ids_;
     SubscriptionId last_subscription_id_;
     NoticeId last_notice_id_;
+    std::set<std::shared_ptr<PullRun>> pulls_;  // unanswered; found, never gone through
+    std::deque<std::shared_ptr<PullRun>> advancing_;  // to get a fiber, in this order
+    std::size_t dispatch_fiber_count_ = 0;
     std::uint64_t delivery_counter_ = 0;
     bool stopping_ = false;
     ByteVector scratch_;

@@ -30,6 +30,9 @@ std::optional<Range> next_range(const DeliveryBook& book, Sequence commit_seq,
 
 }  // namespace
 
+PullRun::PullRun(DeliveryCore& core, std::shared_ptr<Consumer> member)
+    : consumer(std::move(member)), timer(core.timers(), [&core, this] { core.advance(*this); }) {}
+
 void DeliveryCore::handle_pull(Session& session, const wire::Pull& pull, Reply reply) {
     Result<std::shared_ptr<PullRun>> accepted = accept_pull(session, pull);
     if (!accepted.ok()) {
@@ -41,8 +44,8 @@ void DeliveryCore::handle_pull(Session& session, const wire::Pull& pull, Reply r
     run->consumer->pull = run.get();
     run->consumer->membership.on_pull_started(env_.clock.now());
     session.subscriptions->pulls.push_back(run.get());
-    ++run->consumer->group->dispatch_count;
-    fibers_.spawn("deliver.pull", [this, run](Fiber& fiber) { run_pull(fiber, run); });
+    pulls_.insert(run);
+    advance(*run);
 }
 
 Result<std::shared_ptr<PullRun>> DeliveryCore::accept_pull(const Session& session,
@@ -57,8 +60,7 @@ Result<std::shared_ptr<PullRun>> DeliveryCore::accept_pull(const Session& sessio
                           "a PULL of this subscription waits already");
     if (session.subscriptions->pulls.size() >= WAITING_PULL_COUNT_MAX)
         return make_error(ErrorCode::MAX_WAITING_PULLS, "64 PULLs wait on this connection already");
-    auto run = std::make_shared<PullRun>();
-    run->consumer = consumer;
+    auto run = std::make_shared<PullRun>(*this, consumer);
     run->max_msgs = pull.max_msgs;
     run->max_bytes = pull.max_bytes;
     run->min_bytes = std::min(pull.min_bytes, consumer->credit.free_bytes());
@@ -76,7 +78,7 @@ void DeliveryCore::on_other_frame(Session& session) {
 
 void DeliveryCore::request_end(PullRun& run) {
     run.end_requested = true;
-    run.consumer->wake.notify_all();
+    advance(run);
     if (!run.consumer->session->is_closed) run.consumer->session->outbox.drained().notify_all();
 }
 
@@ -87,20 +89,48 @@ void DeliveryCore::end_pulls_before(SessionSubscriptions& session, const PullRun
     }
 }
 
-void DeliveryCore::run_pull(Fiber& fiber, const std::shared_ptr<PullRun>& run) {
-    Consumer& consumer = *run->consumer;
-    while (true) {
-        Result<void> done = dispatch(fiber, *run);
-        if (done.ok()) {
-            if (const std::optional<Result<void>> answer = verdict(*run))
-                return finish(run, *answer);
-            // Something became ready while another partition was read: nobody will wake us for it.
-            if (!consumer.candidates.empty()) continue;
-            done = consumer.wake.wait(fiber, run->deadline);
-            if (done.ok() || done.is(ErrorCode::TIMED_OUT)) continue;
-        }
-        return finish(run, done);
+void DeliveryCore::advance(PullRun& run) {
+    if (run.has_fiber) return;  // it looks again before it ends
+    run.has_fiber = true;
+    run.timer.cancel();
+    ++run.consumer->group->dispatch_count;
+    advancing_.push_back(run.shared_from_this());
+    start_dispatch();
+}
+
+void DeliveryCore::start_dispatch() {
+    while (!advancing_.empty() && dispatch_fiber_count_ < options_.dispatch_fibers_max &&
+           (dispatch_fiber_count_ == 0 || env_.scheduler.has_room(1))) {
+        std::shared_ptr<PullRun> run = std::move(advancing_.front());
+        advancing_.pop_front();
+        ++dispatch_fiber_count_;
+        fibers_.spawn("deliver.pull", [this, run = std::move(run)](Fiber& fiber) {
+            run_pull(fiber, run);
+            --dispatch_fiber_count_;
+            start_dispatch();
+        });
     }
+}
+
+void DeliveryCore::end_dispatch(PullRun& run) {
+    GroupState& group = *run.consumer->group;
+    run.has_fiber = false;
+    MORTAR_ASSERT(group.dispatch_count > 0);
+    --group.dispatch_count;
+    if (group.is_removed) group.changed.notify_all();
+}
+
+void DeliveryCore::run_pull(Fiber& fiber, const std::shared_ptr<PullRun>& run) {
+    const Consumer& consumer = *run->consumer;
+    while (true) {
+        const Result<void> done = dispatch(fiber, *run);
+        if (!done.ok()) return finish(run, done);
+        if (const std::optional<Result<void>> answer = verdict(*run)) return finish(run, *answer);
+        // Something became ready while another partition was read: nobody will wake us for it.
+        if (consumer.candidates.empty()) break;
+    }
+    end_dispatch(*run);
+    run->timer.arm(run->deadline);
 }
 
 std::optional<Result<void>> DeliveryCore::verdict(const PullRun& run) const {
@@ -145,9 +175,8 @@ void DeliveryCore::finish(const std::shared_ptr<PullRun>& run, const Result<void
     consumer.pull = nullptr;
     consumer.membership.on_pull_ended(env_.clock.now());
     if (!consumer.ended) arm_expiry(consumer);
-    MORTAR_ASSERT(consumer.group->dispatch_count > 0);
-    --consumer.group->dispatch_count;
-    if (consumer.group->is_removed) consumer.group->changed.notify_all();
+    end_dispatch(*run);
+    pulls_.erase(run);
     if (answer.ok()) return run->reply.ok();
     // CANCELLED: the node stops, and the connection with it.
     if (!answer.is(ErrorCode::CANCELLED)) run->reply.error(answer.error());
@@ -201,7 +230,7 @@ Result<void> DeliveryCore::serve(Fiber& fiber, PullRun& run, PartitionIndex part
             return {};
         }
         Outbox& outbox = consumer.session->outbox;
-        if (outbox.size_bytes() > OUTBOX_BYTES_MAX) {
+        if (!outbox.has_room(DISPATCH_OUTBOX_BYTES_MAX)) {
             MORTAR_SOMETIMES(true, "dispatch waits for a full outbox");
             if (run.end_requested) return {};
             MORTAR_TRY(outbox.drained().wait(fiber));
@@ -237,7 +266,8 @@ void DeliveryCore::send_batch(PullRun& run, GroupPartition& source, PartitionInd
     const auto owners =
         std::make_shared<const std::vector<std::shared_ptr<const void>>>(std::move(batch.owners));
     for (const Record& record : batch.records) {
-        if (!may_send(run) || consumer.session->outbox.size_bytes() > OUTBOX_BYTES_MAX) return;
+        if (!may_send(run) || !consumer.session->outbox.has_room(DISPATCH_OUTBOX_BYTES_MAX))
+            return;
         const DeliveryBook& book = *source.book();
         const bool is_untouched = record.sequence == book.next_first() && book.may_touch_more();
         // Settled while it was read.

@@ -9,24 +9,29 @@
 
 namespace mortar {
 
-Consumer::Consumer(DeliveryCore& core, std::shared_ptr<GroupState> group_state,
+Consumer::Consumer(DeliveryCore& delivery, std::shared_ptr<GroupState> group_state,
                    std::shared_ptr<SessionSubscriptions> session_subscriptions, SubscriptionId id,
                    const Membership& member, const CreditWindow& window)
-    : group(std::move(group_state)),
+    : core(delivery),
+      group(std::move(group_state)),
       session(std::move(session_subscriptions)),
       subscription_id(id),
       membership(member),
       credit(window),
-      expiry(core.timers(), [&core, this] { core.on_consumer_timer(*this); }) {}
+      expiry(core.timers(), [this] { core.on_consumer_timer(*this); }) {}
+
+void Consumer::wake_pull() {
+    if (pull != nullptr) core.advance(*pull);
+}
 
 void Consumer::on_freed(std::uint32_t message_bytes) {
     credit.give_back(message_bytes);
-    wake.notify_all();
+    wake_pull();
 }
 
 void Consumer::on_ready(PartitionIndex partition) {
     candidates.insert(partition);
-    wake.notify_all();
+    wake_pull();
 }
 
 void DeliveryCore::handle_sub(Fiber& fiber, Session& session, const wire::Sub& sub, Reply reply) {
@@ -47,6 +52,12 @@ void DeliveryCore::handle_sub(Fiber& fiber, Session& session, const wire::Sub& s
     if (subscriptions->is_closed) {
         MORTAR_SOMETIMES(true, "connection closed while its SUB was committed");
         return end_consumer(consumer, EndReason::CLOSED);
+    }
+    // Answered "outcome unknown" meanwhile: nobody knows the member, and the SUB that is sent again
+    // must find the group free.
+    if (!reply.is_awaited()) {
+        MORTAR_SOMETIMES(true, "SUB took longer than its client was told to wait");
+        return end_consumer(consumer, EndReason::LEFT);
     }
     const ConsumerGroup* group = metadata_.catalog().find_group(consumer->group->group_id);
     MORTAR_ASSERT(group != nullptr);
@@ -302,7 +313,7 @@ void DeliveryCore::end_consumer(std::shared_ptr<Consumer> consumer, EndReason re
     } else {
         subscription_ids_.erase(consumer->subscription_id);
     }
-    consumer->wake.notify_all();
+    consumer->wake_pull();
     if (!session.is_closed) session.outbox.drained().notify_all();
     const bool is_in_catalog =
         reason == EndReason::LEFT || reason == EndReason::CLOSED || reason == EndReason::EXPELLED;

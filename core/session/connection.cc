@@ -12,8 +12,9 @@ namespace mortar {
 
 using wire::Op;
 
-Connection::Connection(SessionContext& context, std::unique_ptr<Conn> conn)
+Connection::Connection(SessionContext& context, SessionShared& shared, std::unique_ptr<Conn> conn)
     : context_(context),
+      shared_(shared),
       conn_(std::move(conn)),
       peer_(conn_->peer_address()),
       replies_(std::make_shared<ReplyQueue>(
@@ -24,14 +25,16 @@ Connection::Connection(SessionContext& context, std::unique_ptr<Conn> conn)
           })),
       group_(context.env.scheduler),
       requests_(context.env.scheduler),
-      dispatch_(context, session_, replies_, requests_, group_),
-      connect_deadline_(deadline_after(context.env.clock, wire::CONNECT_TIMEOUT)) {}
+      dispatch_(context, shared, session_, replies_, requests_),
+      connect_deadline_(deadline_after(context.env.clock, wire::CONNECT_TIMEOUT)),
+      close_timer_(shared.timers, [this] { on_close_due(); }) {}
 
 void Connection::run(Fiber& fiber) {
     reader_ = group_.spawn("session.read", [this](Fiber& reader) { read_requests(reader); });
     write_answers(fiber);
-    group_.cancel_and_join(fiber);
+    close_timer_.cancel();
     dispatch_.close();
+    group_.cancel_and_join(fiber);
     context_.delivery.on_session_closed(session_);
     replies_->detach();
     if (!aborted_) linger(fiber, *conn_, context_.env.clock);
@@ -56,27 +59,32 @@ void Connection::read_requests(Fiber& fiber) {
     wire::FrameReader reader(*conn_, context_.env.clock, context_.frame_budget);
     int frames_this_turn = 0;
     while (true) {
-        if (!wait_for_room(fiber).ok()) return;
+        const Result<void> room = wait_for_room(fiber);
+        if (!room.ok()) return on_read_failed(reader, room.error());
         if (++frames_this_turn >= FRAMES_A_TURN) {
             frames_this_turn = 0;
             context_.env.scheduler.yield(fiber);
         }
         if (fiber.is_cancelled()) return;  // a full buffer gives frames without a wait
         const Result<wire::FrameView> frame = reader.read(fiber, read_limits());
-        if (!frame.ok()) return on_read_failed(frame.error());
+        // A request that was started earlier may have been answered meanwhile by an ERR that closes.
+        if (replies_->is_closing()) return begin_close();
+        if (!frame.ok()) return on_read_failed(reader, frame.error());
         handle_frame(fiber, *frame);
         if (replies_->is_closing()) return begin_close();
     }
 }
 
-// Contract R1: at a frame boundary, and only there.
+// Contract R1: at a frame boundary, and only there. S3: the time to CONNECT runs on.
 Result<void> Connection::wait_for_room(Fiber& fiber) {
     while (true) {
+        const MonoTime deadline = connected_ ? NEVER : connect_deadline_;
+        const std::size_t outbox_max = connected_ ? OUTBOX_BYTES_MAX : PRE_CONNECT_OUTBOX_BYTES_MAX;
         if (replies_->unanswered_count() >= UNANSWERED_COUNT_MAX ||
             replies_->unanswered_bytes() >= UNANSWERED_BYTES_MAX) {
-            MORTAR_TRY(replies_->answered().wait(fiber));
-        } else if (outbox_.size_bytes() >= OUTBOX_BYTES_MAX && !outbox_.is_finished()) {
-            MORTAR_TRY(outbox_.drained().wait(fiber));
+            MORTAR_TRY(replies_->answered().wait(fiber, deadline));
+        } else if (!outbox_.has_room(outbox_max) && !outbox_.is_finished()) {
+            MORTAR_TRY(outbox_.drained().wait(fiber, deadline));
         } else {
             return {};
         }
@@ -89,7 +97,7 @@ wire::ReadLimits Connection::read_limits() const {
 }
 
 void Connection::handle_frame(Fiber& fiber, const wire::FrameView& frame) {
-    if (connected_) return dispatch_.handle(frame);
+    if (connected_) return dispatch_.handle(fiber, frame);
     if (Op{frame.op} == Op::CONNECT) return handle_connect(fiber, frame);
     dispatch_.handle_early(frame);
 }
@@ -109,7 +117,7 @@ void Connection::handle_connect(Fiber& fiber, const wire::FrameView& frame) {
     reply.ok();
 }
 
-void Connection::on_read_failed(const Error& error) {
+void Connection::on_read_failed(const wire::FrameReader& reader, const Error& error) {
     switch (error.code) {
         case ErrorCode::CANCELLED:
             return;  // stop() or the end of run() did it
@@ -126,6 +134,8 @@ void Connection::on_read_failed(const Error& error) {
             context_.env.log.info("client_timed_out", {{"peer", peer_}, {"detail", error.detail}});
             return abort();
         default:
+            // It asks no more, and may wait for its answers.
+            if (reader.has_ended() && !reader.in_mid_frame()) return begin_close();
             return abort();
     }
 }
@@ -140,9 +150,19 @@ void Connection::begin_close() {
     if (closing_) return;
     closing_ = true;
     close_deadline_ = deadline_after(context_.env.clock, CLOSE_TIMEOUT);
+    close_timer_.arm(close_deadline_);
     context_.delivery.on_other_frame(
         session_);  // waiting PULLs end, so that what is behind them can leave
     outbox_.ready().notify_all();
+}
+
+// The wait for answers has its own deadline; this one is for a peer that does not take them.
+void Connection::on_close_due() {
+    if (is_writing_ && (!connected_ || !has_progress_)) return abort();
+    has_progress_ = false;
+    const MonoTime again = deadline_after(context_.env.clock, CLOSE_TIMEOUT);
+    if (is_writing_) close_deadline_ = again;
+    close_timer_.arm(again);
 }
 
 void Connection::write_answers(Fiber& fiber) {
@@ -151,7 +171,9 @@ void Connection::write_answers(Fiber& fiber) {
             if (is_done() || !outbox_.ready().wait(fiber, close_deadline_).ok()) return;
             continue;
         }
+        is_writing_ = true;
         const Result<void> written = write_parts(fiber, outbox_.take());
+        is_writing_ = false;
         if (!written.ok()) return abort();
     }
 }
@@ -161,50 +183,50 @@ bool Connection::is_done() const {
 }
 
 Result<void> Connection::write_parts(Fiber& fiber, const std::vector<Outbox::Part>& parts) {
-    const Clock& clock = context_.env.clock;
     std::size_t part = 0;
     std::size_t part_offset = 0;
-    bool is_slow = false;
     while (part < parts.size()) {
         std::array<ByteSpan, WRITE_PARTS_MAX> views;
         std::size_t view_count = 0;
         std::size_t bytes = 0;
-        bool ends_frame = false;
-        while (part < parts.size() && view_count < views.size() && bytes < WRITE_BYTES_MAX &&
-               !(is_slow && ends_frame)) {
-            const ByteSpan rest = parts[part].view().subspan(part_offset);
-            const ByteSpan view = rest.first(std::min(rest.size(), WRITE_BYTES_MAX - bytes));
-            views[view_count++] = view;
-            bytes += view.size();
-            part_offset += view.size();
-            ends_frame = view.size() == rest.size() && parts[part].ends_frame;
-            if (view.size() == rest.size()) {
-                ++part;
-                part_offset = 0;
+        for (std::size_t i = part, offset = part_offset;
+             i < parts.size() && view_count < views.size() && bytes < WRITE_BYTES_MAX;
+             ++i, offset = 0) {
+            const ByteSpan rest = parts[i].view().subspan(offset);
+            views[view_count++] = rest.first(std::min(rest.size(), WRITE_BYTES_MAX - bytes));
+            bytes += views[view_count - 1].size();
+        }
+        const Result<std::size_t> written = conn_->write_some(
+            fiber, std::span<const ByteSpan>(views.data(), view_count),
+            deadline_after(context_.env.clock, SLOW_CONSUMER_TIMEOUT));
+        if (written.is(ErrorCode::TIMED_OUT)) {
+            std::vector<ByteSpan> rest;
+            const bool is_between = part_offset == 0 && (part == 0 || parts[part - 1].ends_frame);
+            while (!is_between && part < parts.size()) {
+                rest.push_back(parts[part].view().subspan(std::exchange(part_offset, 0)));
+                if (parts[part++].ends_frame) break;
             }
+            tell_slow_consumer(fiber, std::move(rest));
         }
-        const MonoTime started = clock.now();
-        MORTAR_TRY(conn_->write(fiber, std::span<const ByteSpan>(views.data(), view_count),
-                                started + SLOW_CONSUMER_TIMEOUT + SLOW_CONSUMER_GRACE));
-        outbox_.done_writing(bytes);
-        const MonoTime ended = clock.now();
-        is_slow = is_slow || ended - started >= SLOW_CONSUMER_TIMEOUT;
-        if (is_slow && ends_frame) {
-            tell_slow_consumer(fiber);
-            return make_error(ErrorCode::SLOW_CONSUMER);
-        }
+        if (!written.ok()) return written.error();
+        has_progress_ = true;
+        outbox_.done_writing(*written);
+        part_offset += *written;
+        while (part < parts.size() && part_offset >= parts[part].view().size())
+            part_offset -= parts[part++].view().size();
     }
     return {};
 }
 
-void Connection::tell_slow_consumer(Fiber& fiber) {
+void Connection::tell_slow_consumer(Fiber& fiber, std::vector<ByteSpan> rest) {
     context_.env.log.warn("slow_consumer", {{"peer", peer_}});
     ByteVector frame;
     wire::encode_err(frame, ErrorCode::SLOW_CONSUMER, wire::NO_OP, "consume faster, reconnect");
-    const ByteSpan parts[] = {frame};
+    rest.push_back(frame);
     const Result<void> told =
-        conn_->write(fiber, parts, deadline_after(context_.env.clock, SLOW_CONSUMER_GRACE));
+        conn_->write(fiber, rest, deadline_after(context_.env.clock, SLOW_CONSUMER_GRACE));
     if (!told.ok()) return;
+    dispatch_.close();
     group_.cancel_and_join(fiber);  // one reads at a time
     linger(fiber, *conn_, context_.env.clock);
 }

@@ -11,21 +11,12 @@ namespace {
 
 using wire::Op;
 
-// A DECLARE's answer: by its handler, or by the clock when that takes too long.
-struct DeclareAnswer {
-    Reply reply;
-    Event answered;
-
-    void give(const Result<wire::DeclareResult>& result) {
-        if (!reply.is_pending()) return;
-        if (result.ok()) {
-            reply.ok(*result);
-        } else {
-            reply.error(result.error());
-        }
-        answered.notify_all();
-    }
-};
+// May suspend: its handler runs in the fiber of such requests.
+bool suspends(Op op, ByteSpan payload) {
+    if (op != Op::HEARTBEAT) return op == Op::DECLARE || op == Op::SUB;
+    const Result<wire::Heartbeat> beat = wire::decode_heartbeat(payload);
+    return beat.ok() && beat->state != wire::HeartbeatState::ACTIVE;
+}
 
 // Decodes, then hands message and reply on; what does not decode is answered.
 template <class T, class Handler>
@@ -36,21 +27,14 @@ void with(const Result<T>& message, Reply& reply, const Handler& handler) {
 
 }  // namespace
 
-struct Dispatch::StartOrder {
-    std::uint64_t next_ticket = 0;
-    std::uint64_t started_count = 0;
-    bool closed = false;
-    Event started;
-};
-
-Dispatch::Dispatch(SessionContext& context, Session& session, std::shared_ptr<ReplyQueue> replies,
-                   Group& requests, Group& timers)
+Dispatch::Dispatch(SessionContext& context, SessionShared& shared, Session& session,
+                   std::shared_ptr<ReplyQueue> replies, Group& requests)
     : context_(context),
+      shared_(shared),
       session_(session),
       replies_(std::move(replies)),
       requests_(requests),
-      timers_(timers),
-      order_(std::make_shared<StartOrder>()) {}
+      deadline_timer_(shared.timers, [this] { on_deadline(); }) {}
 
 bool Dispatch::open_request(const wire::FrameView& frame, Reply& reply) {
     const Op op{frame.op};
@@ -75,15 +59,20 @@ bool Dispatch::open_request(const wire::FrameView& frame, Reply& reply) {
 void Dispatch::handle_early(const wire::FrameView& frame) {
     Reply reply;
     if (!open_request(frame, reply)) return;
-    if (reply.op() != Op::PING)
+    if (!wire::allowed_before_connect(reply.op()))
         return reply.error(make_error(ErrorCode::NOT_AUTHENTICATED, "CONNECT first"));
     with(wire::decode_ping(frame.payload), reply, [](const wire::Ping&, Reply r) { r.ok(); });
 }
 
-void Dispatch::handle(const wire::FrameView& frame) {
+void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
     if (Op{frame.op} != Op::PULL) context_.delivery.on_other_frame(session_);
     Reply reply;
     if (!open_request(frame, reply)) return;
+    if (!queue_.empty() && !suspends(reply.op(), frame.payload)) [[unlikely]] {
+        wait_until_all_started(fiber);
+        // One of them closes the connection, or it is closed: this one is not executed.
+        if (!may_start()) return;
+    }
     Delivery& delivery = context_.delivery;
     switch (reply.op()) {
         case Op::CONNECT:
@@ -122,8 +111,10 @@ void Dispatch::handle(const wire::FrameView& frame) {
                         });
         case Op::HEARTBEAT:
             return with(wire::decode_heartbeat(frame.payload), reply,
-                        [this](const wire::Heartbeat& beat, Reply r) {
-                            start_heartbeat(beat, std::move(r));
+                        [this, &fiber, &delivery](const wire::Heartbeat& beat, Reply r) {
+                            if (beat.state != wire::HeartbeatState::ACTIVE)
+                                return start_leave(beat, std::move(r));
+                            delivery.handle_heartbeat(fiber, session_, beat, std::move(r));
                         });
         case Op::CONTROL_ACK:
             return with(wire::decode_control_ack(frame.payload), reply,
@@ -145,7 +136,10 @@ void Dispatch::handle(const wire::FrameView& frame) {
 }
 
 void Dispatch::close() {
-    order_->closed = true;
+    closed_ = true;
+    queue_.clear();
+    deadline_timer_.cancel();
+    started_.notify_all();
 }
 
 // Contract S1: a well-formed one is for our log.
@@ -160,57 +154,98 @@ void Dispatch::handle_err(const wire::FrameView& frame) {
 }
 
 void Dispatch::start_declare(const wire::Declare& declare, Reply reply) {
-    auto answer = std::make_shared<DeclareAnswer>();
-    answer->reply = std::move(reply);
     DeclareRequest request{std::string(declare.topic), declare.partition_count, declare.flags};
-    DeclareHandler& handler = context_.declare;
-    start_in_order("session.declare",
-                   [answer, request = std::move(request), &handler](Fiber& fiber) {
-                       const Result<wire::DeclareResult> result = handler.handle(fiber, request);
-                       if (!result.is(ErrorCode::CANCELLED)) answer->give(result);
-                   });
-    const MonoTime deadline = deadline_after(context_.env.clock, METADATA_TIMEOUT);
-    timers_.spawn("session.declare_deadline", [answer, deadline](Fiber& fiber) {
-        while (answer->reply.is_pending()) {
-            const Result<void> answered = answer->answered.wait(fiber, deadline);
-            if (answered.is(ErrorCode::CANCELLED)) return;
-            if (answered.is(ErrorCode::TIMED_OUT)) {
-                answer->give(make_error(
-                    ErrorCode::MUTATION_FENCED,
-                    "not confirmed in time: the outcome is unknown, send the same DECLARE again"));
-            }
-        }
+    start(std::move(reply), [this, request = std::move(request)](Fiber& fiber, Reply r) {
+        const Result<wire::DeclareResult> result = context_.declare.handle(fiber, request);
+        if (result.ok()) return r.ok(*result);
+        if (!result.is(ErrorCode::CANCELLED)) r.error(result.error());
     });
 }
 
 void Dispatch::start_sub(const wire::Sub& sub, Reply reply) {
-    auto held = std::make_shared<Reply>(std::move(reply));
-    start_in_order("session.sub", [this, sub, group = std::string(sub.group), held](Fiber& fiber) {
+    start(std::move(reply), [this, sub, group = std::string(sub.group)](Fiber& fiber, Reply r) {
         wire::Sub owned = sub;
         owned.group = group;
-        context_.delivery.handle_sub(fiber, session_, owned, std::move(*held));
+        context_.delivery.handle_sub(fiber, session_, owned, std::move(r));
     });
 }
 
-void Dispatch::start_heartbeat(const wire::Heartbeat& heartbeat, Reply reply) {
-    auto held = std::make_shared<Reply>(std::move(reply));
-    start_in_order("session.heartbeat", [this, heartbeat, held](Fiber& fiber) {
-        context_.delivery.handle_heartbeat(fiber, session_, heartbeat, std::move(*held));
+void Dispatch::start_leave(const wire::Heartbeat& heartbeat, Reply reply) {
+    start(std::move(reply), [this, heartbeat](Fiber& fiber, Reply r) {
+        context_.delivery.handle_heartbeat(fiber, session_, heartbeat, std::move(r));
     });
 }
 
-// Fibers may be run in any order; what counts as the start is the handler's first step.
-void Dispatch::start_in_order(std::string name, std::function<void(Fiber&)> body) {
-    const std::uint64_t ticket = order_->next_ticket++;
-    requests_.spawn(std::move(name),
-                    [order = order_, ticket, body = std::move(body)](Fiber& fiber) {
-                        while (order->started_count != ticket) {
-                            if (!order->started.wait(fiber).ok()) return;
-                        }
-                        ++order->started_count;
-                        order->started.notify_all();
-                        if (!order->closed) body(fiber);
-                    });
+void Dispatch::start(Reply reply, Work work) {
+    if (!has_fiber_ && !take_fiber()) {
+        return reply.error(make_error(ErrorCode::QUOTA_EXCEEDED,
+                                      "too many requests are under way on this node: retry later"));
+    }
+    watch_deadline(reply);
+    queue_.push_back({std::move(reply), std::move(work)});
+    if (std::exchange(has_fiber_, true)) return;
+    requests_.spawn("session.requests", [this](Fiber& fiber) { run_requests(fiber); });
+}
+
+bool Dispatch::take_fiber() {
+    if (shared_.request_fiber_count < shared_.request_fibers_max &&
+        context_.env.scheduler.has_room(1)) {
+        ++shared_.request_fiber_count;
+        return true;
+    }
+    if (!std::exchange(shared_.is_refusing_requests, true)) {
+        context_.env.log.warn(
+            "requests_refused",
+            {{"reason", "no fiber is free for DECLARE, SUB and LEAVE"},
+             {"under_way", std::to_string(shared_.request_fiber_count)}});
+    }
+    return false;
+}
+
+// The start of a request is its handler's first step: whoever waits for that runs after it.
+void Dispatch::run_requests(Fiber& fiber) {
+    while (!queue_.empty() && may_start()) {
+        Request request = std::move(queue_.front());
+        queue_.pop_front();
+        if (queue_.empty()) started_.notify_all();
+        request.work(fiber, std::move(request.reply));
+    }
+    queue_.clear();
+    started_.notify_all();
+    has_fiber_ = false;
+    --shared_.request_fiber_count;
+    shared_.is_refusing_requests = false;
+}
+
+// Also once the node stops: what was read before is answered. The deadlines bound it.
+void Dispatch::wait_until_all_started(Fiber& fiber) {
+    while (!queue_.empty()) {
+        const Result<void> waited = started_.wait(fiber, NEVER, CancelMode::DEFERRED);
+        MORTAR_ASSERT(waited.ok());
+    }
+}
+
+void Dispatch::watch_deadline(const Reply& reply) {
+    while (!deadlines_.empty() && !replies_->is_awaited(deadlines_.front().slot))
+        deadlines_.pop_front();
+    deadlines_.push_back(
+        {reply.slot(), reply.op(), deadline_after(context_.env.clock, REQUEST_TIMEOUT)});
+    deadline_timer_.arm(deadlines_.front().at);
+}
+
+void Dispatch::on_deadline() {
+    const MonoTime now = context_.env.clock.now();
+    while (!deadlines_.empty() && deadlines_.front().at <= now) {
+        const Deadline due = deadlines_.front();
+        deadlines_.pop_front();
+        replies_->expire(due.slot, due.op,
+                         make_error(ErrorCode::READ_ONLY_DEGRADED,
+                                    "not confirmed in time: the outcome is unknown, send the same "
+                                    "request again"));
+    }
+    const auto is_expired = [](const Request& request) { return !request.reply.is_awaited(); };
+    if (std::erase_if(queue_, is_expired) > 0 && queue_.empty()) started_.notify_all();
+    if (!deadlines_.empty()) deadline_timer_.arm(deadlines_.front().at);
 }
 
 }  // namespace mortar

@@ -7,6 +7,12 @@
 #include "core/fiber/deadline.h"
 
 namespace mortar::wire {
+namespace {
+
+// One socket read copies no more: a frame of 16 MiB must not hold up every other connection.
+constexpr std::size_t READ_BYTES_MAX = 256 * 1024;
+
+}  // namespace
 
 bool FrameBudget::try_charge(std::size_t bytes) {
     if (bytes > bytes_max_ - used_bytes_) return false;
@@ -72,11 +78,15 @@ Result<void> FrameReader::fill(Fiber& fiber, MonoTime deadline) {
     if (late_reads_ > LATE_READS_MAX) return timed_out(until == half_frame_deadline_);
 
     make_room();
-    const MutableByteSpan room(buffer_.get() + end_, capacity_bytes_ - end_);
+    const MutableByteSpan room(buffer_.get() + end_,
+                               std::min(capacity_bytes_ - end_, READ_BYTES_MAX));
     const Result<std::size_t> received = conn_.read(fiber, room, until);
     if (received.is(ErrorCode::TIMED_OUT)) return timed_out(until == half_frame_deadline_);
     if (!received.ok()) return received.error();
-    if (*received == 0) return closed_by_peer();
+    if (*received == 0) {
+        ended_ = true;
+        return closed_by_peer();
+    }
     MORTAR_ASSERT(*received <= room.size());
     end_ += *received;
     late_reads_ = clock_.now() >= until ? late_reads_ + 1 : 0;

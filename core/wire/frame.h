@@ -1,4 +1,4 @@
-// frame: whole frames out of a byte stream, and the place where pushes go in.
+// frame: whole frames out of a byte stream.
 // Shape:    FrameReader keeps one buffer over a Conn: one socket read serves as many frames as it
 //           brought. The buffer starts small, grows with what arrived (never with what a length
 //           announces), and shrinks again.
@@ -6,7 +6,7 @@
 //           borrowed.
 // Errors:   BAD_LENGTH as soon as the four length bytes are there (0, or above this read's limit);
 //           TIMED_OUT: the caller's deadline, or a half frame's (then the caller's is still ahead);
-//           CONNECTION_CLOSED: by the peer, at a frame boundary or in_mid_frame();
+//           CONNECTION_CLOSED: has_ended() when the peer ended its half, else it is lost;
 //           LIMIT_REACHED: the budget, and the connection must end, for nothing skips the rest of
 //           the frame; CANCELLED. After TIMED_OUT and CANCELLED read may be called again.
 //           An unknown op is the caller's.
@@ -64,6 +64,8 @@ class FrameReader {
     bool has_complete_frame() const;
     // Behind the frame that was read last stand some bytes of another one, but not all.
     bool in_mid_frame() const { return unread_bytes() > 0 && !has_complete_frame(); }
+    // The peer sends nothing more; it may still read.
+    bool has_ended() const { return ended_; }
     std::size_t capacity_bytes() const { return capacity_bytes_; }
 
     static constexpr std::size_t CAPACITY_BYTES_MIN = 4 * 1024;
@@ -104,25 +106,13 @@ class FrameReader {
     int late_reads_ = 0;
     MonoTime half_frame_deadline_ = NEVER;  // NEVER while no read has waited in mid frame
     std::size_t renew_bytes_ = 0;           // received since half_frame_deadline_ was set
+    bool ended_ = false;
 };
 
 // Bytes that several holders may share; the last one frees them.
 struct SharedBytes {
     std::shared_ptr<const void> owner;
     ByteSpan view;
-};
-
-// Where MSG and NOTICE of a connection go in. Pushes may stand between answers, never inside a
-// frame.
-class FrameSink {
-  public:
-    virtual ~FrameSink() = default;
-    // frames: one or more whole frames; the last may end in value, which is then written right
-    // behind without a copy (encode_head). Does not suspend; what is pushed after the connection
-    // ended is dropped.
-    virtual void push(ByteVector frames, SharedBytes value = {}) = 0;
-    // Pushed and not yet taken by the socket.
-    virtual std::size_t queued_bytes() const = 0;
 };
 
 }  // namespace mortar::wire

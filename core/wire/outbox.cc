@@ -6,10 +6,19 @@
 
 namespace mortar {
 
+Outbox::~Outbox() {
+    if (budget_ != nullptr) budget_->release(size_bytes_);
+}
+
+void Outbox::count(std::size_t bytes) {
+    size_bytes_ += bytes;
+    if (budget_ != nullptr) budget_->charge(bytes);
+}
+
 void Outbox::push(ByteVector frames) {
     if (finished_ || frames.empty()) return;
     if (!gather(frames, true)) {
-        size_bytes_ += frames.size();
+        count(frames.size());
         parts_.push_back({std::move(frames), {}, nullptr, true});
     }
     ready_.notify_one();
@@ -18,7 +27,7 @@ void Outbox::push(ByteVector frames) {
 void Outbox::append(ByteSpan frames) {
     if (finished_ || frames.empty()) return;
     if (!gather(frames, true)) {
-        size_bytes_ += frames.size();
+        count(frames.size());
         parts_.push_back({ByteVector(frames.begin(), frames.end()), {}, nullptr, true});
     }
     ready_.notify_one();
@@ -33,10 +42,10 @@ void Outbox::push(ByteVector head, ByteSpan value, std::shared_ptr<const void> o
     }
     MORTAR_ASSERT(owner != nullptr);
     if (!gather(head, false)) {
-        size_bytes_ += head.size();
+        count(head.size());
         parts_.push_back({std::move(head), {}, nullptr, false});
     }
-    size_bytes_ += value.size();
+    count(value.size());
     parts_.push_back({{}, value, std::move(owner), true});
     ready_.notify_one();
 }
@@ -48,7 +57,7 @@ bool Outbox::gather(ByteSpan bytes, bool ends_frame) {
     MORTAR_ASSERT(last.ends_frame);
     last.owned.insert(last.owned.end(), bytes.begin(), bytes.end());
     last.ends_frame = ends_frame;
-    size_bytes_ += bytes.size();
+    count(bytes.size());
     return true;
 }
 
@@ -65,11 +74,16 @@ std::vector<Outbox::Part> Outbox::take() {
 void Outbox::done_writing(std::size_t bytes) {
     MORTAR_ASSERT(bytes <= size_bytes_);
     size_bytes_ -= bytes;
+    if (budget_ != nullptr) budget_->release(bytes);
     drained_.notify_all();
 }
 
 Reply::Reply(std::shared_ptr<ReplyQueue> queue, std::uint64_t slot, wire::Op op)
     : queue_(std::move(queue)), slot_(slot), op_(op) {}
+
+bool Reply::is_awaited() const {
+    return queue_ != nullptr && queue_->is_awaited(slot_);
+}
 
 void Reply::ok(ByteSpan result, ByteSpan pushes) {
     MORTAR_ASSERT(is_pending());
@@ -128,13 +142,21 @@ void ReplyQueue::detach() {
     answered_.notify_all();
 }
 
+bool ReplyQueue::is_awaited(std::uint64_t slot) const {
+    if (outbox_ == nullptr || slot < first_slot_) return false;
+    MORTAR_ASSERT(slot - first_slot_ < slots_.size());
+    return slots_[slot - first_slot_].frame.empty();
+}
+
+void ReplyQueue::expire(std::uint64_t slot, wire::Op op, const Error& error) {
+    if (is_awaited(slot)) Reply(shared_from_this(), slot, op).error(error);
+}
+
 void ReplyQueue::answer(std::uint64_t slot, bool closes) {
-    if (outbox_ == nullptr) return;
-    MORTAR_ASSERT(slot >= first_slot_ && slot - first_slot_ < slots_.size());
+    if (!is_awaited(slot)) return;
     closing_ = closing_ || closes;
     if (slot != first_slot_) {
         Slot& waiting = slots_[slot - first_slot_];
-        MORTAR_ASSERT(waiting.frame.empty());
         waiting.frame = scratch_;
         waiting.closes = closes;
         return;

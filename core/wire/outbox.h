@@ -5,11 +5,12 @@
 //           before it are answered. Reply is the right to answer one slot, once.
 // Owns:     Reply shares the queue: answering after the connection is gone does nothing.
 // Suspends: nothing here; the writer waits on ready(), whoever must not overfill waits on
-//           drained().
+//           drained() until has_room().
 // Source:   contract R1 (answers leave in arrival order; pushes may stand between answers, never
-//           inside a frame).
+//           inside a frame), R2 (a request that takes too long is answered by the clock).
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -22,8 +23,37 @@
 
 namespace mortar {
 
+// What the outboxes of a node hold, over all its connections.
+class OutboxBudget {
+  public:
+    static constexpr std::size_t BYTES_MAX = 512u << 20;
+    // While the node holds too much, an outbox above this has no room; below it answers still flow.
+    static constexpr std::size_t SHARE_BYTES = 64 * 1024;
+
+    explicit OutboxBudget(std::size_t bytes_max = BYTES_MAX) : bytes_max_(bytes_max) {}
+    OutboxBudget(const OutboxBudget&) = delete;
+    OutboxBudget& operator=(const OutboxBudget&) = delete;
+
+    void charge(std::size_t bytes) { used_bytes_ += bytes; }
+    void release(std::size_t bytes) {
+        MORTAR_ASSERT(bytes <= used_bytes_);
+        used_bytes_ -= bytes;
+    }
+    bool is_full() const { return used_bytes_ >= bytes_max_; }
+    std::size_t used_bytes() const { return used_bytes_; }
+
+  private:
+    std::size_t bytes_max_;
+    std::size_t used_bytes_ = 0;
+};
+
 class Outbox {
   public:
+    explicit Outbox(OutboxBudget* budget = nullptr) : budget_(budget) {}
+    ~Outbox();
+    Outbox(const Outbox&) = delete;
+    Outbox& operator=(const Outbox&) = delete;
+
     // What is smaller is copied behind the part before it: one more part in a gather write costs
     // more than the copy.
     static constexpr std::size_t COPY_BYTES_MAX = 1024;
@@ -43,6 +73,13 @@ class Outbox {
     // Queued and not yet written to the socket (parts handed to the writer count until
     // done_writing).
     std::size_t size_bytes() const { return size_bytes_; }
+    // Whoever may wait pushes only while there is: at most bytes_max here, less while the node holds
+    // too much in all.
+    bool has_room(std::size_t bytes_max) const {
+        if (budget_ != nullptr && budget_->is_full())
+            bytes_max = std::min(bytes_max, OutboxBudget::SHARE_BYTES);
+        return size_bytes_ < bytes_max;
+    }
 
     struct Part {
         ByteVector owned;
@@ -60,7 +97,9 @@ class Outbox {
 
   private:
     bool gather(ByteSpan bytes, bool ends_frame);
+    void count(std::size_t bytes);
 
+    OutboxBudget* budget_;
     std::vector<Part> parts_;
     std::size_t size_bytes_ = 0;
     bool finished_ = false;
@@ -71,7 +110,7 @@ class Outbox {
 class ReplyQueue;
 
 // Move-only. Exactly one of ok and error is called; dropping it unanswered is allowed only when the
-// node stops.
+// node stops, or when nobody awaits it.
 class Reply {
   public:
     Reply() = default;
@@ -81,6 +120,10 @@ class Reply {
 
     wire::Op op() const { return op_; }
     bool is_pending() const { return queue_ != nullptr; }
+    // False once the connection is gone or the clock has answered: then ok and error do nothing,
+    // and what was made for this client alone is to be taken back.
+    bool is_awaited() const;
+    std::uint64_t slot() const { return slot_; }
     // result: the encoded result bytes of the OK. pushes: whole frames that must not overtake this
     // OK; they leave right behind it (the NOTICEs of a SUB name a member that the client first
     // learns from the OK).
@@ -115,6 +158,9 @@ class ReplyQueue : public std::enable_shared_from_this<ReplyQueue> {
     Reply open(wire::Op op, std::size_t request_bytes);
     std::size_t unanswered_count() const { return slots_.size(); }
     std::size_t unanswered_bytes() const { return unanswered_bytes_; }
+    bool is_awaited(std::uint64_t slot) const;
+    // The clock answers for a handler that takes too long; nothing when that has answered.
+    void expire(std::uint64_t slot, wire::Op op, const Error& error);
     // Notified when a slot was answered and left the queue.
     Event& answered() { return answered_; }
     // An answer that closes the connection was given: nothing that arrives afterwards is executed.

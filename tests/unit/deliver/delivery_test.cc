@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <deque>
 #include <optional>
 #include <set>
@@ -42,6 +44,7 @@ class Link {
              std::uint32_t credit_bytes = 0, PartitionIndex partition = ANY_PARTITION) {
         delivery_.on_other_frame(session_);
         auto reply = std::make_shared<Reply>(queue_->open(wire::Op::SUB, 1));
+        last_sub_ = reply->slot();
         scheduler_.spawn("test.sub", [=, this](Fiber& fiber) {
             wire::Sub sub;
             sub.group = group;
@@ -52,6 +55,10 @@ class Link {
             sub.partition = partition;
             delivery_.handle_sub(fiber, session_, sub, std::move(*reply));
         });
+    }
+    // What the session does when the SUB takes too long.
+    void expire_sub() {
+        queue_->expire(last_sub_, wire::Op::SUB, make_error(ErrorCode::READ_ONLY_DEGRADED));
     }
     void heartbeat(const wire::Heartbeat& heartbeat) {
         delivery_.on_other_frame(session_);
@@ -109,6 +116,7 @@ class Link {
     std::shared_ptr<ReplyQueue> queue_ = std::make_shared<ReplyQueue>(outbox_);
     Session session_{outbox_};
     ByteVector stream_;
+    std::uint64_t last_sub_ = 0;
     bool is_closed_ = false;
 };
 
@@ -406,6 +414,64 @@ TEST(Delivery, delivers_what_was_committed_and_settles_it) {
     EXPECT_TRUE(client.pull().empty());
     client.link.ack(client.ack_of(messages[0].msg));
     EXPECT_EQ(client.answer(), ErrorCode::UNKNOWN_DELIVERY);
+}
+
+TEST(Contract, R2_a_sub_that_the_clock_has_answered_leaves_its_group_free) {
+    Bench bench;
+    Link& late = bench.connect();
+    late.sub("g", TOPIC);
+    late.expire_sub();
+    bench.run_for(milliseconds(50));
+    ASSERT_EQ(late.got.size(), 1u);  // and no NOTICE behind it
+    EXPECT_EQ(late.got.front().op, wire::Op::ERR);
+    EXPECT_EQ(bench.metadata().catalog().groups().begin()->second.members.size(), 0u);
+    Client again(bench, "g");
+    again.confirm();
+    bench.publish_many(1);
+    EXPECT_EQ(again.pull().size(), 1u);
+}
+
+TEST(Delivery, a_pull_that_waits_holds_no_fiber) {
+    Bench bench;
+    std::vector<std::unique_ptr<Client>> all;
+    for (int i = 0; i < 20; ++i) {
+        all.push_back(std::make_unique<Client>(bench, "g" + std::to_string(i)));
+        all.back()->confirm();
+    }
+    bench.run_for(milliseconds(100));
+    const std::size_t before = bench.node().scheduler().fiber_count();
+    for (const auto& client : all)
+        client->link.pull(client->pull_of(0, 5'000));
+    bench.run_for(milliseconds(100));
+    EXPECT_EQ(bench.node().scheduler().fiber_count(), before);
+    bench.publish_many(1);
+    bench.run_for(milliseconds(100));
+    for (const auto& client : all)
+        EXPECT_EQ(sequences(client->messages()), range(1, 1));
+    const std::vector<std::string> names = bench.node().scheduler().fiber_names();
+    EXPECT_EQ(std::count(names.begin(), names.end(), "deliver.pull"), 0);
+}
+
+TEST(Delivery, pulls_beyond_the_fibers_of_the_node_wait_their_turn) {
+    Bench bench;
+    bench.options.dispatch_fibers_max = 1;
+    bench.kill();  // from now on
+    Client stuck(bench, "stuck");
+    stuck.confirm();
+    Client other(bench, "other");
+    other.confirm();
+    for (int i = 0; i < 3; ++i)
+        bench.publish(std::string(1u << 20, 'v'));
+    stuck.link.is_stuck = true;
+    stuck.link.pull(stuck.pull_of());
+    bench.run_for(milliseconds(50));
+    EXPECT_TRUE(other.pull(1).empty());
+    EXPECT_FALSE(other.last.has_value());  // not refused either
+    stuck.link.is_stuck = false;
+    bench.run_for(milliseconds(100));
+    EXPECT_EQ(sequences(other.messages()), range(1, 1));
+    EXPECT_TRUE(other.last_is_ok());
+    EXPECT_FALSE(stuck.messages().empty());
 }
 
 TEST(Contract, D8_delivery_id_is_leader_epoch_and_counter) {

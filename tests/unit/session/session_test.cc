@@ -2,6 +2,7 @@
 // what bad ones get.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "core/fiber/deadline.h"
@@ -20,8 +21,12 @@ using wire::Op;
 
 class FakeDelivery : public Delivery {
   public:
-    void handle_sub(Fiber&, Session&, const wire::Sub& sub, Reply reply) override {
+    void handle_sub(Fiber& fiber, Session&, const wire::Sub& sub, Reply reply) override {
         calls.push_back("sub " + std::string(sub.group));
+        while (subs_stalled) {
+            if (!unstalled.wait(fiber).ok()) return;
+        }
+        if (!reply.is_awaited()) calls.push_back("nobody awaits " + std::string(sub.group));
         reply.ok(wire::SubResult{});
     }
     void handle_pull(Session& session, const wire::Pull& pull, Reply reply) override {
@@ -31,10 +36,14 @@ class FakeDelivery : public Delivery {
         if (pull.wait_ms == 0) return reply.ok();
         waiting.push_back(std::move(reply));
     }
-    void handle_ack(Session&, const wire::Ack&, Reply reply) override {
+    void handle_ack(Session&, const wire::Ack& ack, Reply reply) override {
+        calls.push_back("ack " + std::to_string(ack.seq.value));
         reply.error(make_error(ErrorCode::UNKNOWN_DELIVERY, "already settled"));
     }
-    void handle_nack(Session&, const wire::Nack&, Reply reply) override { reply.ok(); }
+    void handle_nack(Session&, const wire::Nack& nack, Reply reply) override {
+        calls.push_back("nack " + std::to_string(nack.seq.value));
+        reply.ok();
+    }
     void handle_heartbeat(Fiber&, Session&, const wire::Heartbeat& beat, Reply reply) override {
         calls.push_back("heartbeat " + std::to_string(beat.member_id.value));
         reply.ok();
@@ -57,6 +66,8 @@ class FakeDelivery : public Delivery {
     std::vector<std::string> calls;
     std::vector<Reply> waiting;
     int closed_count = 0;
+    bool subs_stalled = false;
+    Event unstalled;
 };
 
 ByteVector frame_of(const auto& message) {
@@ -79,6 +90,28 @@ ByteVector pub_frame(std::uint64_t producer, std::uint64_t seq, std::string_view
     pub.producer_seq = ProducerSeq(seq);
     pub.value = as_byte_span(value);
     return frame_of(pub);
+}
+ByteVector sub_frame(std::string_view group) {
+    wire::Sub sub;
+    sub.group = group;
+    return frame_of(sub);
+}
+ByteVector beat_frame(std::uint64_t member, wire::HeartbeatState state) {
+    wire::Heartbeat beat;
+    beat.member_id = MemberId(member);
+    beat.state = state;
+    return frame_of(beat);
+}
+ByteVector ack_frame(std::uint64_t sequence) {
+    wire::Ack ack;
+    ack.seq = Sequence(sequence);
+    return frame_of(ack);
+}
+ByteVector joined(std::initializer_list<ByteVector> frames) {
+    ByteVector all;
+    for (const ByteVector& frame : frames)
+        all.insert(all.end(), frame.begin(), frame.end());
+    return all;
 }
 ByteVector declare_frame(std::string_view name, std::uint16_t count, std::uint16_t flags = 0) {
     return frame_of(wire::Declare{name, count, flags});
@@ -139,7 +172,7 @@ class SessionTest : public ::testing::Test {
             background.spawn("topics", [this](Fiber& own) { keeper.run(own); });
             server = std::make_unique<SessionServer>(
                 SessionContext{env, publisher, delivery, declare, auth, frame_budget},
-                env.net.listen("broker:7188").value(), connection_count_max);
+                env.net.listen("broker:7188").value(), connection_count_max, request_fibers_max);
             background.spawn("accept", [this](Fiber& own) { server->serve(own); });
         });
         world.run_for(seconds(0));
@@ -164,7 +197,12 @@ class SessionTest : public ::testing::Test {
         EXPECT_TRUE(clients.scheduler().sleep_until(fiber, clients.clock().now() + time).ok());
     }
 
-    sim::HeapStackPool stacks;
+    // The system gives stacks, or no more.
+    struct Stacks : sim::HeapStackPool {
+        bool reserve(std::size_t) override { return !is_scarce; }
+        bool is_scarce = false;
+    };
+    Stacks stacks;
     sim::SimWorld world;
     sim::SimNode& broker = world.add_node("broker");
     sim::SimNode& clients = world.add_node("clients");
@@ -185,6 +223,7 @@ class SessionTest : public ::testing::Test {
     ClientAuth auth;
     wire::FrameBudget frame_budget;
     std::size_t connection_count_max = 3;
+    std::size_t request_fibers_max = 2;
     std::unique_ptr<SessionServer> server;
 };
 
@@ -570,7 +609,7 @@ TEST_F(SessionTest, R2_answers_a_declare_that_takes_too_long_and_carries_it_out_
         RawClient c(fiber, clients);
         c.connect(fiber);
         const MonoTime before = clients.clock().now();
-        EXPECT_EQ(c.ask(fiber, declare_frame("invoices", 2)).code, ErrorCode::MUTATION_FENCED);
+        EXPECT_EQ(c.ask(fiber, declare_frame("invoices", 2)).code, ErrorCode::READ_ONLY_DEGRADED);
         EXPECT_EQ((clients.clock().now() - before).ns / 1'000'000'000, 2);
         metadata.stalled = false;
         metadata.unstalled.notify_all();
@@ -580,40 +619,303 @@ TEST_F(SessionTest, R2_answers_a_declare_that_takes_too_long_and_carries_it_out_
     });
 }
 
+TEST_F(SessionTest, R2_answers_a_sub_that_takes_too_long_and_lets_it_finish) {
+    delivery.subs_stalled = true;
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        const MonoTime before = clients.clock().now();
+        const Answer answer = c.ask(fiber, sub_frame("workers"));
+        EXPECT_EQ(answer.op, Op::SUB);
+        EXPECT_EQ(answer.code, ErrorCode::READ_ONLY_DEGRADED);
+        EXPECT_EQ((clients.clock().now() - before).ns / 1'000'000'000, 2);
+        delivery.subs_stalled = false;
+        delivery.unstalled.notify_all();
+        sleep(fiber, milliseconds(100));
+        EXPECT_EQ(delivery.calls,
+                  (std::vector<std::string>{"sub workers", "nobody awaits workers"}));
+        EXPECT_EQ(c.ask(fiber, sub_frame("workers")).code, NO_ERROR);
+    });
+}
+
+TEST_F(SessionTest, R2_a_request_that_did_not_start_in_time_never_does) {
+    metadata.stalled = true;
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        const MonoTime before = clients.clock().now();
+        c.must_send(fiber, joined({declare_frame("first", 1), declare_frame("second", 1),
+                                   frame_of(wire::Ping{})}));
+        EXPECT_EQ(c.read(fiber).code, ErrorCode::READ_ONLY_DEGRADED);
+        EXPECT_EQ(c.read(fiber).code, ErrorCode::READ_ONLY_DEGRADED);
+        EXPECT_EQ(c.read(fiber).op, Op::PING);
+        EXPECT_EQ((clients.clock().now() - before).ns / 1'000'000'000, 2);
+        metadata.stalled = false;
+        metadata.unstalled.notify_all();
+        sleep(fiber, milliseconds(100));
+        EXPECT_NE(metadata.state.find_topic("first"), nullptr);
+        EXPECT_EQ(metadata.state.find_topic("second"), nullptr);
+    });
+}
+
+TEST_F(SessionTest, a_connection_has_one_fiber_for_all_its_requests) {
+    metadata.stalled = true;
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        const std::size_t before = broker.scheduler().fiber_count();
+        ByteVector all;
+        for (int i = 0; i < 500; ++i) {
+            const ByteVector frame = declare_frame("t" + std::to_string(i), 1);
+            all.insert(all.end(), frame.begin(), frame.end());
+        }
+        c.must_send(fiber, all);
+        sleep(fiber, milliseconds(500));
+        EXPECT_EQ(broker.scheduler().fiber_count(), before + 1);
+        metadata.stalled = false;
+        metadata.unstalled.notify_all();
+        for (int i = 0; i < 500; ++i)
+            EXPECT_EQ(c.read(fiber).declare.created, wire::DeclareOutcome::CREATED);
+        sleep(fiber, milliseconds(10));
+        // Nothing is left of them but the new topics' own fibers.
+        const std::vector<std::string> names = broker.scheduler().fiber_names();
+        EXPECT_EQ(std::count(names.begin(), names.end(), "session.requests"), 0);
+    });
+}
+
+TEST_F(SessionTest, refuses_a_request_for_which_the_node_has_no_fiber) {
+    metadata.stalled = true;
+    client([this](Fiber& fiber) {
+        std::vector<std::unique_ptr<RawClient>> busy;
+        for (std::size_t i = 0; i < request_fibers_max; ++i) {
+            busy.push_back(std::make_unique<RawClient>(fiber, clients));
+            busy.back()->connect(fiber);
+            busy.back()->must_send(fiber, declare_frame("t" + std::to_string(i), 1));
+        }
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        EXPECT_EQ(c.ask(fiber, declare_frame("late", 1)).code, ErrorCode::QUOTA_EXCEEDED);
+        EXPECT_EQ(c.ask(fiber, sub_frame("late")).code, ErrorCode::QUOTA_EXCEEDED);
+        EXPECT_EQ(std::count(events.events.begin(), events.events.end(), "requests_refused"), 1);
+        EXPECT_EQ(c.ask(fiber, ack_frame(1)).code, ErrorCode::UNKNOWN_DELIVERY);  // needs none
+        metadata.stalled = false;
+        metadata.unstalled.notify_all();
+        for (const auto& one : busy)
+            EXPECT_EQ(one->read(fiber).code, NO_ERROR);
+        EXPECT_EQ(c.ask(fiber, declare_frame("late", 1)).code, NO_ERROR);
+    });
+}
+
+TEST_F(SessionTest, refuses_connections_and_requests_while_the_system_gives_no_stacks) {
+    client([this](Fiber& fiber) {
+        RawClient early(fiber, clients);
+        early.connect(fiber);
+        stacks.is_scarce = true;
+        RawClient late(fiber, clients);
+        EXPECT_EQ(late.read(fiber).code, ErrorCode::QUOTA_EXCEEDED);
+        EXPECT_TRUE(late.is_closed(fiber));
+        EXPECT_TRUE(events.saw("connection_refused"));
+        EXPECT_EQ(early.ask(fiber, sub_frame("workers")).code, ErrorCode::QUOTA_EXCEEDED);
+        EXPECT_TRUE(events.saw("requests_refused"));
+        stacks.is_scarce = false;
+        EXPECT_EQ(early.ask(fiber, sub_frame("workers")).code, NO_ERROR);
+        RawClient again(fiber, clients);
+        EXPECT_EQ(again.connect(fiber).code, NO_ERROR);
+    });
+}
+
 // Whatever fiber the world runs next.
-TEST(Session, R1_suspending_requests_start_in_arrival_order) {
+TEST(Session, R1_requests_of_all_kinds_start_in_arrival_order) {
     class OrderTest : public SessionTest {
       public:
-        explicit OrderTest(std::uint64_t seed) : SessionTest(seed) {}
+        explicit OrderTest(std::uint64_t seed) : SessionTest(seed), seed_(seed) {}
         void TestBody() override {
             client([this](Fiber& fiber) {
                 RawClient c(fiber, clients);
                 c.connect(fiber);
+                Rng draws(seed_);
                 ByteVector all;
                 std::vector<std::string> expected;
-                for (int i = 0; i < 20; ++i) {
-                    const std::string group = "g" + std::to_string(i);
-                    wire::Sub sub;
-                    sub.group = group;
-                    wire::Heartbeat beat;
-                    beat.member_id = MemberId(static_cast<std::uint64_t>(i));
-                    for (const ByteVector& frame : {frame_of(sub), frame_of(beat)}) {
-                        all.insert(all.end(), frame.begin(), frame.end());
+                std::vector<Op> ops;
+                for (std::uint64_t i = 0; i < 60; ++i) {
+                    ByteVector frame;
+                    const std::string number = std::to_string(i);
+                    switch (draws.below(5)) {
+                        case 0:
+                            frame = sub_frame("g" + number);
+                            expected.push_back("sub g" + number);
+                            ops.push_back(Op::SUB);
+                            break;
+                        case 1:
+                            frame = beat_frame(i, wire::HeartbeatState::LEAVE);
+                            expected.push_back("heartbeat " + number);
+                            ops.push_back(Op::HEARTBEAT);
+                            break;
+                        case 2:
+                            frame = beat_frame(i, wire::HeartbeatState::ACTIVE);
+                            expected.push_back("heartbeat " + number);
+                            ops.push_back(Op::HEARTBEAT);
+                            break;
+                        case 3:
+                            frame = ack_frame(i);
+                            expected.push_back("ack " + number);
+                            ops.push_back(Op::ACK);
+                            break;
+                        default: {
+                            wire::Nack nack;
+                            nack.seq = Sequence(i);
+                            frame = frame_of(nack);
+                            expected.push_back("nack " + number);
+                            ops.push_back(Op::NACK);
+                        }
                     }
-                    expected.push_back("sub " + group);
-                    expected.push_back("heartbeat " + std::to_string(i));
+                    all.insert(all.end(), frame.begin(), frame.end());
                 }
                 c.must_send(fiber, all);
-                for (int i = 0; i < 20; ++i) {
-                    EXPECT_EQ(c.read(fiber).op, Op::SUB);
-                    EXPECT_EQ(c.read(fiber).op, Op::HEARTBEAT);
-                }
+                for (const Op op : ops)
+                    EXPECT_EQ(c.read(fiber).op, op);
                 EXPECT_EQ(delivery.calls, expected);
             });
         }
+
+      private:
+        std::uint64_t seed_;
     };
-    for (std::uint64_t seed = 1; seed <= 10; ++seed)
+    for (std::uint64_t seed = 1; seed <= 20; ++seed)
         OrderTest(seed).TestBody();
+}
+
+TEST(Session, R1_a_pub_behind_the_deletion_of_its_topic_finds_it_gone) {
+    class DeleteTest : public SessionTest {
+      public:
+        explicit DeleteTest(std::uint64_t seed) : SessionTest(seed) {}
+        void TestBody() override {
+            client([this](Fiber& fiber) {
+                RawClient c(fiber, clients);
+                c.connect(fiber);
+                c.must_send(fiber,
+                            joined({pub_frame(5, 1),
+                                    declare_frame("orders", 0, wire::DECLARE_FLAG_DELETE),
+                                    pub_frame(5, 2)}));
+                EXPECT_EQ(c.read(fiber).code, ErrorCode::UNKNOWN_TOPIC);  // T4: not yet committed
+                EXPECT_EQ(c.read(fiber).code, NO_ERROR);
+                EXPECT_EQ(c.read(fiber).code, ErrorCode::UNKNOWN_TOPIC);
+            });
+        }
+    };
+    for (std::uint64_t seed = 1; seed <= 20; ++seed)
+        DeleteTest(seed).TestBody();
+}
+
+TEST_F(SessionTest, R1_nothing_starts_before_a_request_that_waits_for_its_turn) {
+    delivery.subs_stalled = true;
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        c.must_send(fiber, joined({sub_frame("a"), ack_frame(1),
+                                   beat_frame(7, wire::HeartbeatState::LEAVE), ack_frame(2),
+                                   pub_frame(5, 1)}));
+        sleep(fiber, milliseconds(500));
+        // What is behind the SUB goes on; what is behind the LEAVE waits for it.
+        EXPECT_EQ(delivery.calls, (std::vector<std::string>{"sub a", "ack 1"}));
+        EXPECT_EQ(appended(), 0u);
+        delivery.subs_stalled = false;
+        delivery.unstalled.notify_all();
+        sleep(fiber, milliseconds(100));
+        EXPECT_EQ(delivery.calls,
+                  (std::vector<std::string>{"sub a", "ack 1", "heartbeat 7", "ack 2"}));
+        EXPECT_EQ(appended(), 1u);
+        log().flush();
+        for (const Op op : {Op::SUB, Op::ACK, Op::HEARTBEAT, Op::ACK, Op::PUB})
+            EXPECT_EQ(c.read(fiber).op, op);
+    });
+}
+
+TEST_F(SessionTest, R1_reads_nothing_behind_a_request_whose_late_answer_closes) {
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        wire::Pull pull;
+        pull.max_bytes = 2u << 20;
+        // The writer stands in the middle of what was pushed when the frame behind comes.
+        c.must_send(fiber, joined({frame_of(pull),
+                                   declare_frame("orders", 1, wire::DECLARE_FLAG_GROUP)}));
+        sleep(fiber, milliseconds(200));
+        c.must_send(fiber, pub_frame(5, 1));
+        sleep(fiber, milliseconds(200));
+        EXPECT_EQ(appended(), 0u);
+        EXPECT_EQ(server->connection_count(), 1u);
+    });
+    EXPECT_TRUE(broker.alive());
+}
+
+TEST_F(SessionTest, answers_a_client_that_has_ended_its_half) {
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        c.must_send(fiber, joined({pub_frame(5, 1), pub_frame(5, 2), frame_of(wire::Ping{})}));
+        c.conn().shutdown_write();
+        EXPECT_TRUE(c.is_silent_for(fiber, milliseconds(500)));
+        EXPECT_EQ(appended(), 2u);
+        log().flush();
+        EXPECT_EQ(c.read(fiber).pub.sequence, Sequence(1));
+        EXPECT_EQ(c.read(fiber).pub.sequence, Sequence(2));
+        EXPECT_EQ(c.read(fiber).op, Op::PING);
+        EXPECT_TRUE(c.is_closed(fiber));
+    });
+    world.run_for(seconds(2));
+    EXPECT_EQ(server->connection_count(), 0u);
+}
+
+TEST_F(SessionTest, S3_a_stranger_that_asks_and_never_reads_is_gone_in_time_and_costs_little) {
+    client([this](Fiber& fiber) {
+        RawClient stranger(fiber, clients);
+        ByteVector pings;
+        for (int i = 0; i < 1000; ++i) {
+            const ByteVector ping = frame_of(wire::Ping{});
+            pings.insert(pings.end(), ping.begin(), ping.end());
+        }
+        std::size_t sent_bytes = 0;
+        bool ended = false;
+        clients.scheduler().spawn("test.flood", [&](Fiber& sender) {
+            while (stranger.send(sender, pings).ok())
+                sent_bytes += pings.size();
+            ended = true;
+        });
+        sleep(fiber, wire::CONNECT_TIMEOUT - seconds(1));
+        EXPECT_EQ(server->connection_count(), 1u);
+        // One window each way, the outbox, the reader's buffer.
+        EXPECT_LT(sent_bytes, 1u << 20);
+        sleep(fiber, CLOSE_TIMEOUT + seconds(2));
+        EXPECT_EQ(server->connection_count(), 0u);
+        sleep(fiber, seconds(100));
+        EXPECT_TRUE(ended);
+    });
+}
+
+TEST(Session, S5_leaves_a_slow_peer_alone_while_it_takes_something) {
+    class SteadyTest : public SessionTest {
+      public:
+        void TestBody() override {
+            client([this](Fiber& fiber) {
+                RawClient c(fiber, clients);
+                c.connect(fiber);
+                wire::Pull pull;
+                pull.max_bytes = 2u << 20;
+                c.must_send(fiber, frame_of(pull));
+                ByteVector into(5 * 1000);
+                for (int second = 0; second < 150; ++second) {
+                    sleep(fiber, seconds(1));
+                    ASSERT_TRUE(c.conn().read(fiber, into, NEVER).ok()) << second;
+                    // Keepalive, and what a session answers stands behind the rest.
+                    if (second % 20 == 0) c.must_send(fiber, frame_of(wire::Ping{}));
+                }
+                EXPECT_EQ(server->connection_count(), 1u);
+                EXPECT_FALSE(events.saw("slow_consumer"));
+            });
+        }
+    };
+    SteadyTest().TestBody();
 }
 
 TEST_F(SessionTest, drains_on_stop_so_that_what_was_read_is_answered) {

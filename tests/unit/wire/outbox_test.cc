@@ -113,6 +113,53 @@ TEST(Contract, R1_answers_leave_in_arrival_order) {
                   err_frame(ErrorCode::UNKNOWN_DELIVERY, Op::ACK, "already settled"));
 }
 
+TEST(ReplyQueue, R2_the_clock_answers_once_and_the_late_answer_goes_nowhere) {
+    Outbox outbox;
+    auto queue = std::make_shared<ReplyQueue>(outbox);
+    Reply first = queue->open(Op::SUB, 1);
+    Reply second = queue->open(Op::DECLARE, 1);
+    EXPECT_TRUE(second.is_awaited());
+    const Error late = make_error(ErrorCode::READ_ONLY_DEGRADED, "late");
+    queue->expire(second.slot(), Op::DECLARE, late);
+    EXPECT_FALSE(second.is_awaited());  // answered, though its turn has not come
+    first.ok();
+    const std::string sent = drain(outbox);
+    EXPECT_EQ(sent,
+              ok_frame(Op::SUB) + err_frame(ErrorCode::READ_ONLY_DEGRADED, Op::DECLARE, "late"));
+    second.error(make_error(ErrorCode::MALFORMED_PAYLOAD, "DECLARE: wrong"));
+    EXPECT_FALSE(queue->is_closing());
+    queue->expire(0, Op::SUB, late);
+    EXPECT_EQ(drain(outbox), "");
+    Reply third = queue->open(Op::PING, 1);
+    queue->detach();
+    EXPECT_FALSE(third.is_awaited());
+}
+
+TEST(Outbox, has_less_room_while_the_node_holds_too_much) {
+    OutboxBudget budget(3 * OutboxBudget::SHARE_BYTES);
+    Outbox full(&budget);
+    {
+        Outbox other(&budget);
+        full.push(ByteVector(2 * OutboxBudget::SHARE_BYTES, std::byte{1}));
+        EXPECT_TRUE(full.has_room(1u << 20));
+        EXPECT_FALSE(full.has_room(OutboxBudget::SHARE_BYTES));
+        other.push(ByteVector(OutboxBudget::SHARE_BYTES - 10, std::byte{2}));
+        EXPECT_TRUE(full.has_room(1u << 20));
+        other.append(ByteVector(5, std::byte{3}));
+        const auto owner = std::make_shared<const ByteVector>(2000, std::byte{4});
+        other.push(ByteVector(4, std::byte{5}), *owner, owner);
+        EXPECT_TRUE(budget.is_full());
+        EXPECT_FALSE(full.has_room(1u << 20));  // the fullest wait
+        EXPECT_FALSE(other.has_room(1u << 20));
+        other.take();
+        other.done_writing(4000);
+        EXPECT_TRUE(other.has_room(1u << 20));
+        EXPECT_FALSE(full.has_room(3 * OutboxBudget::SHARE_BYTES / 2));
+    }
+    EXPECT_EQ(budget.used_bytes(), full.size_bytes());  // what was never written counts no more
+    EXPECT_TRUE(full.has_room(1u << 20));
+}
+
 TEST(ReplyQueue, sends_results_of_their_own_kind) {
     Outbox outbox;
     auto queue = std::make_shared<ReplyQueue>(outbox);

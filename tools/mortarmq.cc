@@ -1,10 +1,14 @@
 // mortarmq: the command line for people who operate and use a broker. The commands are in tools/cli.
 // Source: contract 6.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "core/wire/messages.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/format.h"
+#include "tools/common/program.h"
 
 namespace {
 using namespace mortar::cli;
@@ -12,26 +16,40 @@ using namespace mortar::cli;
 constexpr const char* EXAMPLES =
     "\nExamples:\n"
     "  mortarmq topics create orders --partitions 4\n"
-    "  mortarmq topics list\n"
     "  mortarmq produce orders < lines.txt\n"
-    "  mortarmq produce orders --key-sep : users.txt      key and value of a line stand around the "
-    "first ':'\n"
     "  mortarmq consume orders --group billing            until Ctrl-C, which acknowledges what "
     "was printed\n"
-    "  mortarmq consume orders --group billing --count 10 --format '%p %s %k %v\\n'\n"
     "  mortarmq --addr a:7188 --addr b:7188 --token-file token topics create events\n"
-    "\nOutput is tab-separated with fixed columns; --json gives JSON. Exit codes: 0 done, 2 bad "
-    "arguments,\n"
-    "3 broker unreachable, 4 refused by the broker.\n";
+    "\nEach command has its own --help. Output is tab-separated with fixed columns; --json gives "
+    "JSON.\n"
+    "Exit codes: 0 done, 2 bad arguments or a file or output that fails, 3 broker unreachable, "
+    "4 refused by the broker.\n";
+
+// Behind the examples of every command.
+constexpr const char* GLOBAL_OPTIONS_NOTE =
+    "\nThe options of mortarmq itself may stand here too: --addr, --admin, --token-file, "
+    "--connect-timeout, --json;\n"
+    "`mortarmq --help` explains them and the exit codes.\n";
 
 struct Arguments {
     GlobalOptions global;
     TopicsCreate create;
     TopicsDelete remove;
+    TopicsList list;
     Produce produce;
     Consume consume;
     Command command;
 };
+
+void set_examples(CLI::App* command, const std::string& examples) {
+    command->footer("\nExamples:\n" + examples + GLOBAL_OPTIONS_NOTE);
+}
+
+// CLI11 reads -1 as the largest number.
+std::string check_digits(const std::string& text) {
+    const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    return is_number ? std::string() : "not a whole number: " + text;
+}
 
 void add_global_options(CLI::App& app, GlobalOptions& global) {
     app.add_option("--addr", global.addresses,
@@ -60,6 +78,10 @@ void add_global_options(CLI::App& app, GlobalOptions& global) {
 void add_topics(CLI::App& app, Arguments& arguments) {
     CLI::App* topics = app.add_subcommand("topics", "create, delete and list topics");
     topics->require_subcommand(1);
+    set_examples(topics,
+                 "  mortarmq topics create orders --partitions 4\n"
+                 "  mortarmq topics list\n"
+                 "  mortarmq topics delete orders\n");
 
     CLI::App* create =
         topics->add_subcommand("create", "columns: created, existed or mismatch; topic_id");
@@ -74,27 +96,48 @@ void add_topics(CLI::App& app, Arguments& arguments) {
             return topics_create(fiber, session, arguments.create);
         };
     });
+    set_examples(create,
+                 "  mortarmq topics create orders\n"
+                 "  mortarmq topics create eu.orders --partitions 16\n");
 
     CLI::App* remove = topics->add_subcommand("delete", "columns: deleted or not_found; topic_id");
-    remove->add_option("NAME", arguments.remove.name)->required();
-    remove->add_flag("--yes", arguments.remove.yes, "do not ask");
+    remove
+        ->add_option("NAME", arguments.remove.name,
+                     "the topic; its messages, dead letters and groups go with it")
+        ->required();
+    remove->add_flag("--yes", arguments.remove.yes,
+                     "do not ask; needed where the standard input is not a terminal");
     remove->callback([&arguments] {
         arguments.command = [&](mortar::Fiber& fiber, Session& session) {
             return topics_delete(fiber, session, arguments.remove);
         };
     });
+    set_examples(remove,
+                 "  mortarmq topics delete orders            asks for the name again\n"
+                 "  mortarmq topics delete orders --yes\n");
 
     CLI::App* list = topics->add_subcommand("list", "columns: name partitions state created_epoch");
-    list->callback([&arguments] { arguments.command = topics_list; });
+    list->add_flag("--all", arguments.list.all, "also the topics of dead letters, NAME.dlq");
+    list->callback([&arguments] {
+        arguments.command = [&](mortar::Fiber& fiber, Session& session) {
+            return topics_list(fiber, session, arguments.list);
+        };
+    });
+    set_examples(list,
+                 "  mortarmq topics list                     with a line of headings on a terminal\n"
+                 "  mortarmq topics list --all --json\n"
+                 "  mortarmq --admin host:7190 topics list   it is the admin server that is asked\n");
 }
 
 void add_produce(CLI::App& app, Arguments& arguments) {
     Produce& produce = arguments.produce;
     CLI::App* command = app.add_subcommand("produce", "publish lines; a summary goes to stderr");
-    command->add_option("TOPIC", produce.topic)->required();
+    command->add_option("TOPIC", produce.topic, "an existing topic: see `topics create`")
+        ->required();
     command->add_option("FILE", produce.files, "files to read; none or - is the standard input");
     command->add_option("--key-sep", produce.key_separator,
-                        "what stands between key and value of a line");
+                        "what stands between key and value of a line; a line without it is "
+                        "published without a key, and counted");
     command->add_option("--ack-log", produce.ack_log,
                         "write a line `partition sequence line_number` for each acknowledged line");
     command->add_option("--outstanding", produce.outstanding_max, "messages under way at most")
@@ -110,36 +153,75 @@ void add_produce(CLI::App& app, Arguments& arguments) {
             return mortar::cli::produce(fiber, session, arguments.produce);
         };
     });
+    set_examples(command,
+                 "  mortarmq produce orders < lines.txt\n"
+                 "  mortarmq produce users --key-sep : users.txt   key and value of a line stand "
+                 "around the first ':'\n"
+                 "  tail -F app.log | mortarmq produce logs --ack-log acked\n");
 }
 
 void add_consume(CLI::App& app, Arguments& arguments) {
     Consume& consume = arguments.consume;
     CLI::App* command = app.add_subcommand("consume", "print what a group gets");
-    command->add_option("TOPIC", consume.topic)->required();
+    command->add_option("TOPIC", consume.topic, "an existing topic: see `topics create`")
+        ->required();
     command->add_option("--group", consume.group, "the group to join; made when it is new")
         ->required();
-    command->add_option("--count", consume.count, "stop after so many messages");
-    command->add_option("--timeout", consume.timeout_s,
-                        "stop after so many seconds without a message");
+    command->add_option("--count", consume.count, "stop after so many messages; 0 = never")
+        ->check(check_digits);
+    command
+        ->add_option("--timeout", consume.timeout_s,
+                     "stop after so many seconds without a message; 0 = never")
+        ->check(check_digits);
     command->add_option("--from", consume.from, "where a new group starts")
         ->check(CLI::IsMember({"earliest", "latest"}))
         ->capture_default_str();
     command->add_flag("--no-ack", consume.no_ack,
                       "acknowledge nothing: all that was printed comes again");
-    command
-        ->add_option("--format", consume.format,
-                     "%t topic, %p partition, %s sequence, %a attempt, %k key, %v value, \\n, \\t")
+    command->add_option("--format", consume.format, std::string(FORMAT_HELP))
         ->capture_default_str();
     command->callback([&arguments] {
         arguments.command = [&](mortar::Fiber& fiber, Session& session) {
             return mortar::cli::consume(fiber, session, arguments.consume);
         };
     });
+    set_examples(command,
+                 "  mortarmq consume orders --group billing\n"
+                 "  mortarmq consume orders --group billing --count 10 --format '%p %s %k %v\\n'\n"
+                 "  mortarmq consume orders --group audit --timeout 5 --json\n"
+                 "\nA message is acknowledged when the standard output has taken it. Ctrl-C "
+                 "acknowledges what was printed,\nthen leaves the group.\n");
+}
+
+// The command that the words led to so far.
+const CLI::App* deepest_command(const CLI::App& app) {
+    const CLI::App* command = &app;
+    while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+    return command;
+}
+
+// Of the words that belong to nothing the first, with what could stand there; CLI11 names what it misses instead.
+std::string explain_word(const CLI::App& app, const std::string& word) {
+    const CLI::App* command = deepest_command(app);
+    if (word.starts_with("-")) return fmt::format("unknown option {}", word);
+    std::string known;
+    for (const CLI::App* sub : command->get_subcommands([](const CLI::App*) { return true; })) {
+        known += (known.empty() ? "" : ", ") + sub->get_name();
+    }
+    if (known.empty()) return fmt::format("{} takes no '{}'", command->get_name(), word);
+    const std::string owner = command == &app ? "mortarmq" : "mortarmq " + command->get_name();
+    return fmt::format("unknown command '{}'; {} knows: {}", word, owner, known);
+}
+
+int refuse(const std::string& why) {
+    fmt::print(stderr, "mortarmq: {}; --help shows examples\n", why);
+    return EXIT_ARGUMENTS;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+    mortar::open_standard_files();
     Arguments arguments;
     CLI::App app("mortarmq: topics, publishing and consuming from the command line");
     app.footer(EXAMPLES);
@@ -152,7 +234,11 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? EXIT_DONE : EXIT_ARGUMENTS;
+        const std::vector<std::string> unknown = app.remaining(true);
+        if (!unknown.empty()) return refuse(explain_word(app, unknown.front()));
+        if (error.get_exit_code() != 0) return refuse(error.what());
+        app.exit(error);
+        return mortar::finish_output("mortarmq", EXIT_DONE, EXIT_ARGUMENTS);
     }
     return run_command(arguments.global, arguments.command);
 }

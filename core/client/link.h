@@ -90,6 +90,8 @@ class Link {
     Result<void> wait_up(Fiber& fiber, MonoTime deadline);
     // Set once the link has given up for good.
     const std::optional<Error>& fatal_error() const { return fatal_; }
+    // Why the last attempt or session ended, address first; empty before the first end.
+    const std::optional<Error>& last_error() const { return last_error_; }
 
     // Queues one whole frame, whose last bytes may be tail. Only while is_up(). extra_wait is added to the time that the
     // answer may take (a PULL waits).

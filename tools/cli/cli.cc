@@ -3,32 +3,49 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
+#include "core/admin/config.h"
 #include "core/fiber/deadline.h"
 #include "io-real/real_env.h"
+#include "tools/common/program.h"
 
 namespace mortar::cli {
 
 namespace {
 
+// What a line end may add to the longest token.
+constexpr std::size_t TOKEN_FILE_BYTES_MAX = wire::MAX_TOKEN_LEN + 2;
+
 bool read_token(const GlobalOptions& options, std::string& token) {
     if (options.token_file.empty()) return true;
-    std::ifstream file(options.token_file, std::ios::binary);
-    if (!file) {
-        fmt::print(stderr,
-                   "mortarmq: cannot read the token file {}: check the path and its permissions\n",
-                   options.token_file);
+    Result<std::string> text = read_text_file(options.token_file, TOKEN_FILE_BYTES_MAX);
+    if (!text.ok()) {
+        fmt::print(stderr, "mortarmq: --token-file: {}\n", text.error().detail);
         return false;
     }
-    token.assign(std::istreambuf_iterator<char>(file), {});
+    token = std::move(*text);
     while (!token.empty() && (token.back() == '\n' || token.back() == '\r'))
         token.pop_back();
     if (token.size() <= wire::MAX_TOKEN_LEN) return true;
     fmt::print(stderr, "mortarmq: the token in {} is longer than {} bytes\n", options.token_file,
                wire::MAX_TOKEN_LEN);
     return false;
+}
+
+// What no waiting makes right.
+bool check_address(const char* option, const std::string& address) {
+    const Result<ListenAddress> parsed = parse_address(address);
+    if (parsed.ok() && parsed->port != 0) return true;
+    fmt::print(stderr, "mortarmq: {} \"{}\": {}\n", option, address,
+               parsed.ok() ? "port 0 cannot be connected to" : parsed.error().detail);
+    return false;
+}
+
+bool check_addresses(const GlobalOptions& options) {
+    for (const std::string& address : options.addresses) {
+        if (!check_address("--addr", address)) return false;
+    }
+    return check_address("--admin", options.admin);
 }
 
 const char* next_step(ErrorCode code) {
@@ -63,7 +80,7 @@ MonoTime Session::connect_deadline() const {
 
 int run_command(const GlobalOptions& options, const Command& command) {
     std::string token;
-    if (!read_token(options, token)) return EXIT_ARGUMENTS;
+    if (!check_addresses(options) || !read_token(options, token)) return EXIT_ARGUMENTS;
     RealEnvOptions env_options;
     env_options.log_level = LogLevel::WARN;
     Result<std::unique_ptr<RealEnv>> created = RealEnv::create(env_options);
@@ -78,14 +95,14 @@ int run_command(const GlobalOptions& options, const Command& command) {
     });
     real.run();
     real.shutdown();
-    return exit_code;
+    return finish_output("mortarmq", exit_code, EXIT_ARGUMENTS);
 }
 
-int report(const Error& error) {
+int report(const Error& error, const std::string& subject) {
     const ErrorInfo& info = error_info(error.code);
     const char* step = next_step(error.code);
     const std::string_view advice = step != nullptr ? std::string_view(step) : info.client_does;
-    fmt::print(stderr, "mortarmq: {} ({})\n", error.to_string(), advice);
+    fmt::print(stderr, "mortarmq: {}{} ({})\n", subject, error.to_string(), advice);
     if (error.code == ErrorCode::INVALID_ARGUMENT) return EXIT_ARGUMENTS;
     return is_local(error.code) ? EXIT_UNREACHABLE : EXIT_REFUSED;
 }

@@ -39,8 +39,8 @@ struct Session {
 using Command = std::function<int(Fiber&, Session&)>;
 int run_command(const GlobalOptions& options, const Command& command);
 
-// Says on stderr what happened and what to do next; returns the exit code that fits.
-int report(const Error& error);
+// Says on stderr what happened, to what, and what to do next; returns the exit code that fits.
+int report(const Error& error, const std::string& subject = {});
 // For a broker that never answered.
 int report_unreachable(const Session& session, const Error& error);
 
@@ -56,7 +56,10 @@ struct TopicsDelete {
 };
 int topics_delete(Fiber& fiber, Session& session, const TopicsDelete& arguments);
 
-int topics_list(Fiber& fiber, Session& session);
+struct TopicsList {
+    bool all = false;  // also the topics of dead letters
+};
+int topics_list(Fiber& fiber, Session& session, const TopicsList& arguments);
 
 struct Produce {
     std::string topic;

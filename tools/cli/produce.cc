@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "core/client/producer.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/connection_notes.h"
 #include "tools/cli/line_reader.h"
 
 namespace mortar::cli {
@@ -24,6 +26,7 @@ class Production {
         : session_(session),
           arguments_(arguments),
           producer_(session.env, session.link_options(), producer_options(arguments)),
+          notes_(session, producer_.link()),
           reader_(session.loop,
                   arguments.files.empty() ? std::vector<std::string>{"-"} : arguments.files) {}
 
@@ -37,10 +40,16 @@ class Production {
             session_.loop.catch_signals({SIGINT, SIGTERM}, [this](int) { reader_.stop(); });
         if (!caught.ok()) return report(caught.error());
         producer_.start();
+        notes_.start();
         const Result<void> up = producer_.link().wait_up(fiber, session_.connect_deadline());
-        const int exit_code =
-            up.ok() ? publish_all(fiber) : report_unreachable(session_, up.error());
+        int exit_code = up.ok() ? publish_all(fiber) : report_unreachable(session_, up.error());
+        notes_.stop(fiber);
         producer_.close(fiber);
+        if (is_ack_log_lost_) {
+            fmt::print(stderr, "mortarmq: cannot write {}: acknowledged lines are missing in it\n",
+                       arguments_.ack_log);
+            if (exit_code == EXIT_DONE) exit_code = EXIT_ARGUMENTS;
+        }
         return exit_code;
     }
 
@@ -60,26 +69,33 @@ class Production {
         return ack_log_ != nullptr;
     }
 
+    // Whatever ends the reading, what is under way is finished and counted.
     int publish_all(Fiber& fiber) {
         began_ = session_.env.clock.now();
+        const int exit_code = publish_lines(fiber);
+        (void)producer_.flush(fiber);
+        if (exit_code == EXIT_DONE || line_number_ > 0) summarize();
+        if (exit_code != EXIT_DONE || failed_count_ == 0) return exit_code;
+        return refused_ ? EXIT_REFUSED : EXIT_UNREACHABLE;
+    }
+
+    int publish_lines(Fiber& fiber) {
         while (true) {
             Result<std::optional<std::string>> line = reader_.next(fiber);
             if (!line.ok()) {
                 fmt::print(stderr, "mortarmq: {}\n", line.error().detail);
-                (void)producer_.flush(fiber);
-                summarize();
                 return EXIT_ARGUMENTS;
             }
-            if (!line->has_value()) break;
+            if (!line->has_value()) return EXIT_DONE;
             ++line_number_;
-            Result<void> accepted = publish_line(fiber, std::move(**line));
-            if (!accepted.ok()) return report(accepted.error());
+            const Result<void> accepted = publish_line(fiber, std::move(**line));
+            if (!accepted.ok()) {
+                ++failed_count_;
+                return report(accepted.error(),
+                              fmt::format("line {}, the last that was read: ", line_number_));
+            }
             show_progress();
         }
-        (void)producer_.flush(fiber);
-        summarize();
-        if (failed_count_ == 0) return EXIT_DONE;
-        return refused_ ? EXIT_REFUSED : EXIT_UNREACHABLE;
     }
 
     Result<void> publish_line(Fiber& fiber, std::string line) {
@@ -89,6 +105,8 @@ class Production {
             if (at != std::string::npos) {
                 key = line.substr(0, at);
                 line.erase(0, at + arguments_.key_separator.size());
+            } else if (keyless_count_++ == 0) {
+                first_keyless_line_ = line_number_;
             }
         }
         const MonoTime began = session_.env.clock.now();
@@ -103,10 +121,8 @@ class Production {
         if (!result.ok()) {
             ++failed_count_;
             refused_ = refused_ || !is_local(result.error().code);
-            if (failed_count_ <= ERRORS_TOLD_MAX) {
-                fmt::print(stderr, "mortarmq: line {}: ", number);
-                (void)report(result.error());
-            }
+            if (failed_count_ <= ERRORS_TOLD_MAX)
+                (void)report(result.error(), fmt::format("line {}: ", number));
             return;
         }
         latencies_us_.push_back(
@@ -115,7 +131,7 @@ class Production {
         fmt::print(ack_log_, "{}\t{}\t{}\n", result->partition.value, result->sequence.value,
                    number);
         // Whoever follows the log wants to see an acknowledged line when it is one.
-        std::fflush(ack_log_);
+        if (std::fflush(ack_log_) != 0) is_ack_log_lost_ = true;
     }
 
     void show_progress() {
@@ -142,10 +158,15 @@ class Production {
                    "stored already; PUB p50 {} us, p99 {} us\n",
                    latencies_us_.size(), line_number_, took_ms, failed_count_, stats.resent,
                    stats.deduplicated, percentile_us(500), percentile_us(990));
+        if (keyless_count_ > 0) {
+            fmt::print(stderr, "{} lines have no separator \"{}\" and got no key, the first is line {}\n",
+                       keyless_count_, arguments_.key_separator, first_keyless_line_);
+        }
         if (!session_.options.json) return;
         fmt::print("{}\n", nlohmann::ordered_json({{"published", latencies_us_.size()},
                                                    {"lines", line_number_},
                                                    {"failed", failed_count_},
+                                                   {"keyless", keyless_count_},
                                                    {"resent", stats.resent},
                                                    {"deduplicated", stats.deduplicated},
                                                    {"took_ms", took_ms},
@@ -157,20 +178,29 @@ class Production {
     Session& session_;
     const Produce& arguments_;
     client::Producer producer_;
+    ConnectionNotes notes_;
     LineReader reader_;
     std::FILE* ack_log_ = nullptr;
     MonoTime began_;
     MonoTime next_progress_;
     bool shown_ = false;
     bool refused_ = false;
+    bool is_ack_log_lost_ = false;
     std::uint64_t line_number_ = 0;
     std::size_t failed_count_ = 0;
+    std::size_t keyless_count_ = 0;  // of lines with --key-sep
+    std::uint64_t first_keyless_line_ = 0;
     std::vector<std::uint64_t> latencies_us_;
 };
 
 }  // namespace
 
 int produce(Fiber& fiber, Session& session, const Produce& arguments) {
+    for (const std::string& path : arguments.files) {
+        if (path == "-" || access(path.c_str(), R_OK) == 0) continue;
+        fmt::print(stderr, "mortarmq: cannot read {}: {}\n", path, std::strerror(errno));
+        return EXIT_ARGUMENTS;
+    }
     Production production(session, arguments);
     return production.run(fiber);
 }

@@ -8,6 +8,7 @@
 
 #include "core/client/admin.h"
 #include "tools/cli/cli.h"
+#include "tools/cli/connection_notes.h"
 #include "tools/cli/http_get.h"
 
 namespace mortar::cli {
@@ -16,14 +17,19 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int LIST_PAGE = 1000;
+// Only topics of dead letters may end so.
+constexpr std::string_view DEAD_LETTER_SUFFIX = ".dlq";
 
 // A connected link, closed at the end of its scope's one call.
 template <class Body>
 int with_link(Fiber& fiber, Session& session, const Body& body) {
     client::Link link(session.env, session.link_options());
+    ConnectionNotes notes(session, link);
     link.start();
+    notes.start();
     const Result<void> up = link.wait_up(fiber, session.connect_deadline());
     const int exit_code = up.ok() ? body(link) : report_unreachable(session, up.error());
+    notes.stop(fiber);
     link.close(fiber);
     return exit_code;
 }
@@ -58,10 +64,16 @@ int topics_create(Fiber& fiber, Session& session, const TopicsCreate& arguments)
 }
 
 int topics_delete(Fiber& fiber, Session& session, const TopicsDelete& arguments) {
+    if (!arguments.yes && isatty(STDIN_FILENO) != 1) {
+        fmt::print(stderr,
+                   "mortarmq: nothing was deleted: nobody can be asked, the standard input is not "
+                   "a terminal: give --yes\n");
+        return EXIT_ARGUMENTS;
+    }
     fmt::print(stderr,
                "deletes {0} with all its messages, its dead letters ({0}.dlq) and its groups\n",
                arguments.name);
-    if (!arguments.yes && isatty(STDIN_FILENO) == 1) {
+    if (!arguments.yes) {
         fmt::print(stderr, "type the name again to delete it: ");
         std::string typed;
         std::getline(std::cin, typed);
@@ -83,7 +95,7 @@ int topics_delete(Fiber& fiber, Session& session, const TopicsDelete& arguments)
     });
 }
 
-int topics_list(Fiber& fiber, Session& session) {
+int topics_list(Fiber& fiber, Session& session, const TopicsList& arguments) {
     ordered_json all = ordered_json::array();
     std::uint64_t after = 0;
     while (true) {
@@ -106,7 +118,9 @@ int topics_list(Fiber& fiber, Session& session) {
             return EXIT_REFUSED;
         }
         for (const ordered_json& topic : page["topics"]) {
-            all.push_back({{"name", topic.value("topic", "")},
+            const std::string name = topic.value("topic", "");
+            if (name.ends_with(DEAD_LETTER_SUFFIX) && !arguments.all) continue;
+            all.push_back({{"name", name},
                            {"partitions", topic.value("partitions", 0)},
                            {"state", topic.value("state", "")},
                            {"created_epoch", topic.value("created_epoch", std::uint64_t{0})}});
@@ -118,6 +132,7 @@ int topics_list(Fiber& fiber, Session& session) {
         fmt::print("{}\n", all.dump());
         return EXIT_DONE;
     }
+    if (isatty(STDOUT_FILENO) == 1) fmt::print("name\tpartitions\tstate\tcreated_epoch\n");
     for (const ordered_json& topic : all) {
         fmt::print("{}\t{}\t{}\t{}\n", topic["name"].get<std::string>(),
                    topic["partitions"].get<int>(), topic["state"].get<std::string>(),

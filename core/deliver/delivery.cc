@@ -73,17 +73,24 @@ std::shared_ptr<GroupState> DeliveryCore::make_group_state(const ConsumerGroup& 
     return state;
 }
 
-Result<void> DeliveryCore::remove_group(Fiber& fiber, GroupId group_id) {
+void DeliveryCore::end_group(GroupId group_id) {
     const auto it = groups_.find(group_id);
-    if (it == groups_.end()) return {};
+    if (it == groups_.end()) return;
     const std::shared_ptr<GroupState> state = it->second;
     const bool is_topic_gone = metadata_.catalog().find_topic(state->topic_id) == nullptr;
-    groups_.erase(it);
     state->is_removed = true;
     state->changed.notify_all();
     if (state->consumer != nullptr)
         end_consumer(state->consumer,
                      is_topic_gone ? EndReason::TOPIC_DELETED : EndReason::GROUP_DELETED);
+}
+
+Result<void> DeliveryCore::remove_group(Fiber& fiber, GroupId group_id) {
+    const auto it = groups_.find(group_id);
+    if (it == groups_.end()) return {};
+    const std::shared_ptr<GroupState> state = it->second;
+    MORTAR_ASSERT(state->is_removed);
+    groups_.erase(it);
     // A fiber that reads the partition's log must be out of it before the log goes.
     while (state->dispatch_count > 0 || !state->is_open)
         MORTAR_TRY(state->changed.wait(fiber));

@@ -66,7 +66,9 @@ class Delivery {
     virtual void on_other_frame(Session& session) = 0;
     // Its members end at once; nothing is pushed to its outbox afterwards.
     virtual void on_session_closed(Session& session) = 0;
-    // A topic or a group was deleted by a committed mutation: its members get UNKNOWN_TOPIC / UNKNOWN_MEMBER, state goes.
+    // A topic or a group was deleted by a mutation that is just applied: its members get UNKNOWN_TOPIC / UNKNOWN_MEMBER.
+    virtual void end_group(GroupId group_id) = 0;
+    // After end_group: state and files go.
     // Returns once no fiber of the group reads a partition any more: call it before PartitionTable::remove_topic.
     virtual Result<void> remove_group(Fiber& fiber, GroupId group_id) = 0;
 

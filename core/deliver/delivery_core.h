@@ -140,6 +140,7 @@ class DeliveryCore final : public Delivery {
     void handle_credit(Session& session, const wire::Credit& credit, Reply reply) override;
     void on_other_frame(Session& session) override;
     void on_session_closed(Session& session) override;
+    void end_group(GroupId group_id) override;
     Result<void> remove_group(Fiber& fiber, GroupId group_id) override;
     std::vector<PartitionState> group_state(GroupId group_id) const override;
     Result<void> close(Fiber& fiber) override;

@@ -54,8 +54,14 @@ Result<void> PartitionTable::open_topic(Fiber& fiber, const Topic& topic) {
     const std::uint16_t partition_count = topic.partition_count;
     const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
     if (topics_.contains(topic_id)) return {};
-    TopicPartitions opened = MORTAR_TRY(open_partitions(fiber, topic_id, partition_count));
-    topics_.emplace(topic_id, std::move(opened));
+    opening_ = topic_id;
+    opening_is_retired_ = false;
+    Result<TopicPartitions> opened = open_partitions(fiber, topic_id, partition_count);
+    opening_.reset();
+    if (!opened.ok()) return std::move(opened).error();
+    MORTAR_SOMETIMES(opening_is_retired_, "partition: topic deleted while it was opened");
+    topics_.emplace(topic_id, std::move(opened).value());
+    if (opening_is_retired_) retire_topic(topic_id);
     return {};
 }
 
@@ -84,18 +90,26 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(
     return opened;
 }
 
-Result<void> PartitionTable::remove_topic(Fiber& fiber, TopicId topic_id) {
-    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
-    const auto found = topics_.find(topic_id);
-    if (found == topics_.end()) return {};
-    const TopicPartitions removed = std::move(found->second);
-    topics_.erase(found);
-    Result<void> first_failure;
-    for (const std::unique_ptr<Partition>& partition : removed.partitions) {
+void PartitionTable::retire_topic(TopicId topic_id) {
+    if (opening_ == topic_id) opening_is_retired_ = true;
+    auto found = topics_.extract(topic_id);
+    if (found.empty()) return;
+    const TopicPartitions& retired = retired_.insert(std::move(found)).position->second;
+    for (const std::unique_ptr<Partition>& partition : retired.partitions) {
         if (observer_ != nullptr) observer_->on_removed(*partition);
         partition->committed().notify_all();
         --opened_count_;
     }
+}
+
+Result<void> PartitionTable::remove_topic(Fiber& fiber, TopicId topic_id) {
+    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
+    MORTAR_ASSERT(!topics_.contains(topic_id));
+    const auto found = retired_.find(topic_id);
+    if (found == retired_.end()) return {};
+    const TopicPartitions removed = std::move(found->second);
+    retired_.erase(found);
+    Result<void> first_failure;
     for (const std::unique_ptr<Partition>& partition : removed.partitions) {
         // A log that cannot be flushed any more is deleted all the same.
         const Result<void> closed =
@@ -139,11 +153,13 @@ Result<void> PartitionTable::close(Fiber& fiber) {
     reopening_.cancel_and_join(fiber);
     const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
     Result<void> first_failure;
-    for (auto& [topic_id, topic] : topics_) {
-        for (const std::unique_ptr<Partition>& partition : topic.partitions) {
-            if (partition->log_ended_) continue;
-            Result<void> closed = partition->log().close(fiber);
-            if (!closed.ok() && first_failure.ok()) first_failure = std::move(closed);
+    for (const std::map<TopicId, TopicPartitions>* topics : {&topics_, &retired_}) {
+        for (const auto& [topic_id, topic] : *topics) {
+            for (const std::unique_ptr<Partition>& partition : topic.partitions) {
+                if (partition->log_ended_) continue;
+                Result<void> closed = partition->log().close(fiber);
+                if (!closed.ok() && first_failure.ok()) first_failure = std::move(closed);
+            }
         }
     }
     return first_failure;

@@ -2,7 +2,7 @@
 // and the table of all.
 // Shape:    PartitionTable finds by (topic_id, partition), opens and removes whole topics, and
 //           opens a log again, with backoff, after a failed write or sync closed it.
-// Owns:     the logs. Pointers stay valid until the topic is removed; fetch them again after every
+// Owns:     the logs. Pointers stay valid until remove_topic; fetch them again after every
 //           suspension.
 // Errors:   open_topic: IO_ERROR, NO_SPACE, UNSUPPORTED_FORMAT. A damaged log is no error: its
 //           partition is quarantined.
@@ -110,7 +110,10 @@ class PartitionTable {
 
     // Opens all partitions of the topic: recovers logs and windows. OK when it is open already.
     Result<void> open_topic(Fiber& fiber, const Topic& topic);
-    // After the deleting mutation is applied: waiting work gets UNKNOWN_TOPIC, then files go.
+    // The moment the deleting mutation is applied: find knows the topic no more, waiting work gets
+    // UNKNOWN_TOPIC. Its logs live on until remove_topic, for who still reads them.
+    void retire_topic(TopicId topic_id);
+    // After retire_topic, once nobody reads: ends the logs, and files go.
     Result<void> remove_topic(Fiber& fiber, TopicId topic_id);
     Partition* find(PartitionKey key);
     // 0 when the topic is not open here.
@@ -148,6 +151,9 @@ class PartitionTable {
     OpenLog open_log_;
     PartitionObserver* observer_ = nullptr;
     std::map<TopicId, TopicPartitions> topics_;
+    std::map<TopicId, TopicPartitions> retired_;  // deleted; their files are still there
+    std::optional<TopicId> opening_;              // until its partitions stand in topics_
+    bool opening_is_retired_ = false;             // it was deleted meanwhile
     std::uint64_t unflushed_bytes_ = 0;
     std::size_t opened_count_ = 0;
     Mutex topology_;  // one opens, removes or reopens at a time

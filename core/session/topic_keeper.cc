@@ -49,8 +49,16 @@ void TopicKeeper::on_applied(const Mutation& mutation) {
     } else if (const auto* group_deleted = std::get_if<GroupDeleted>(&mutation.body)) {
         change.deleted_groups.push_back(group_deleted->group_id);
     }
-    for (const GroupId group_id : change.deleted_groups)
+    // Before anyone is told that the deletion is done: nothing of the topic may be acknowledged
+    // after that.
+    for (const GroupId group_id : change.deleted_groups) {
         topic_of_group_.erase(group_id);
+        delivery_->end_group(group_id);
+    }
+    if (change.deleted != TopicId(0)) {
+        partitions_.retire_topic(change.deleted);
+        partitions_.retire_topic(twin_of(change.deleted));
+    }
     changes_.push_back(std::move(change));
     changed_.notify_all();
 }

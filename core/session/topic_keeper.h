@@ -1,7 +1,8 @@
 // topic_keeper: makes what stands behind topics follow the catalog: opens partitions of a created
 // topic, removes partitions and groups of a deleted one.
-// Shape:    on_applied queues the effects of a mutation; one fiber works them off in order. Whoever
-//           promises a client that a topic works waits for its mutation.
+// Shape:    on_applied ends the service of what was deleted at once and queues the work on files; one
+//           fiber works it off in order. Whoever promises a client that a topic works waits for its
+//           mutation.
 // Owns:     its queue. A creation that fails (disk) is tried again with backoff; files that cannot
 //           be deleted are logged.
 // Errors:   wait_done: CANCELLED.

@@ -218,6 +218,9 @@ class Bench {
             const auto groups = metadata_->catalog().groups();
             ASSERT_TRUE(metadata_->propose(fiber, MutationBody(TopicDeleted{TOPIC})).ok());
             for (const auto& [group_id, group] : groups)
+                delivery_->end_group(group_id);
+            table_->retire_topic(TOPIC);
+            for (const auto& [group_id, group] : groups)
                 ASSERT_TRUE(delivery_->remove_group(fiber, group_id).ok());
             ASSERT_TRUE(table_->remove_topic(fiber, TOPIC).ok());
         });

@@ -165,7 +165,9 @@ class FakeLog : public PartitionLog {
 
 // The newest log of each folder, and its disk.
 struct FakeLogs {
-    Result<std::unique_ptr<PartitionLog>> open(const std::string& folder) {
+    Result<std::unique_ptr<PartitionLog>> open(Fiber& fiber, const std::string& folder) {
+        while (is_opening_stalled)
+            MORTAR_TRY(opening_goes_on.wait(fiber));
         if (open_error.has_value()) return *open_error;
         auto log = std::make_unique<FakeLog>(disks[folder]);
         if (faulty_folder == folder) log->faulty = Sequence(1);
@@ -176,6 +178,8 @@ struct FakeLogs {
     std::map<std::string, FakeLog*> logs;
     std::optional<Error> open_error;
     std::string faulty_folder;
+    bool is_opening_stalled = false;
+    Event opening_goes_on;
 };
 
 class FakeMetadata : public MetadataLog {

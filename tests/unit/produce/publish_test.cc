@@ -64,8 +64,8 @@ struct PublishWorld : FakeWorld {
     testing::FakeLog& fake_log(std::string folder = "topics/1/0") { return *logs.logs.at(folder); }
 
     Group background{scheduler};
-    PartitionTable table{env, [this](Fiber&, const std::string& folder, const std::string&) {
-                             return logs.open(folder);
+    PartitionTable table{env, [this](Fiber& fiber, const std::string& folder, const std::string&) {
+                             return logs.open(fiber, folder);
                          }};
     Publisher publisher{env, metadata, table, LeaderEpoch(9)};
     std::unique_ptr<Outbox> outbox;
@@ -332,13 +332,38 @@ TEST(Admission, space_is_low_below_the_larger_of_5_percent_and_256_mib) {
 TEST(Contract, T4_pending_pubs_of_a_deleted_topic_get_0008) {
     PublishWorld world;
     world.pub(5, 1);
-    world.in_fiber(
-        [&world](Fiber& fiber) { EXPECT_TRUE(world.table.remove_topic(fiber, ORDERS).ok()); });
+    world.table.retire_topic(ORDERS);
     EXPECT_EQ(world.only_answer().code, ErrorCode::UNKNOWN_TOPIC);
     EXPECT_EQ(world.table.find({ORDERS, PartitionIndex(0)}), nullptr);
+    world.fake_log().flush();  // what was under way still ends
+    world.in_fiber(
+        [&world](Fiber& fiber) { EXPECT_TRUE(world.table.remove_topic(fiber, ORDERS).ok()); });
     EXPECT_EQ(world.table.unflushed_bytes(), 0u);
     world.pass(seconds(3));  // nothing is overdue any more
     EXPECT_TRUE(world.answers().empty());
+}
+
+TEST(PartitionTable, does_not_serve_a_topic_that_was_deleted_while_it_was_opened) {
+    PublishWorld world;
+    world.metadata.state.apply({MutationId(2), LeaderEpoch(1), 0, TopicCreated{"other", 2}});
+    const Topic other = *world.metadata.state.find_topic("other");
+    world.logs.is_opening_stalled = true;
+    bool opened = false;
+    world.in_fiber([&](Fiber& fiber) {
+        EXPECT_TRUE(world.table.open_topic(fiber, other).ok());
+        opened = true;
+    });
+    EXPECT_FALSE(opened);
+    world.table.retire_topic(other.topic_id);
+    world.logs.is_opening_stalled = false;
+    world.logs.opening_goes_on.notify_all();
+    world.scheduler.run_all(world.clock.time);
+    EXPECT_TRUE(opened);
+    EXPECT_EQ(world.table.partition_count(other.topic_id), 0);
+    EXPECT_EQ(world.table.opened_count(), 4u);
+    world.in_fiber([&](Fiber& fiber) {
+        EXPECT_TRUE(world.table.remove_topic(fiber, other.topic_id).ok());
+    });
 }
 
 TEST(PartitionTable, opens_all_partitions_of_a_topic_or_none) {

@@ -58,7 +58,14 @@ class FakeDelivery : public Delivery {
             reply.ok();
     }
     void on_session_closed(Session&) override { ++closed_count; }
-    Result<void> remove_group(Fiber&, GroupId) override { return {}; }
+    void end_group(GroupId group_id) override {
+        calls.push_back("end group " + std::to_string(group_id.value));
+    }
+    Result<void> remove_group(Fiber& fiber, GroupId) override {
+        while (is_removal_stalled)
+            MORTAR_TRY(removal_goes_on.wait(fiber));
+        return {};
+    }
     std::vector<PartitionState> group_state(GroupId) const override { return {}; }
     Result<void> close(Fiber&) override { return {}; }
 
@@ -68,6 +75,8 @@ class FakeDelivery : public Delivery {
     int closed_count = 0;
     bool subs_stalled = false;
     Event unstalled;
+    bool is_removal_stalled = false;
+    Event removal_goes_on;
 };
 
 ByteVector frame_of(const auto& message) {
@@ -213,8 +222,8 @@ class SessionTest : public ::testing::Test {
     testing::SeededRng rng;
     Env env{broker.clock(), broker.scheduler(), broker.net(), disk, rng, events};
     Group background{broker.scheduler()};
-    PartitionTable table{env, [this](Fiber&, const std::string& folder, const std::string&) {
-                             return logs.open(folder);
+    PartitionTable table{env, [this](Fiber& fiber, const std::string& folder, const std::string&) {
+                             return logs.open(fiber, folder);
                          }};
     Publisher publisher{env, metadata, table, LeaderEpoch(9)};
     FakeDelivery delivery;
@@ -600,6 +609,32 @@ TEST_F(SessionTest, T4_a_topic_that_is_deleted_takes_its_pending_pubs_along) {
                   NO_ERROR);
         EXPECT_EQ(publisher_client.read(fiber).code, ErrorCode::UNKNOWN_TOPIC);
         EXPECT_EQ(publisher_client.ask(fiber, pub_frame(5, 2)).code, ErrorCode::UNKNOWN_TOPIC);
+    });
+}
+
+TEST_F(SessionTest, T4_a_deleted_topic_takes_no_pub_while_its_files_are_still_there) {
+    delivery.is_removal_stalled = true;
+    client([this](Fiber& fiber) {
+        EXPECT_TRUE(metadata.propose(fiber, GroupCreated{"workers", TopicId(1), {Sequence(0)}}).ok());
+        RawClient publisher_client(fiber, clients);
+        publisher_client.connect(fiber);
+        publisher_client.must_send(fiber, pub_frame(5, 1));
+        sleep(fiber, milliseconds(50));
+        RawClient admin(fiber, clients);
+        admin.connect(fiber);
+        EXPECT_EQ(admin.ask(fiber, declare_frame("orders", 0, wire::DECLARE_FLAG_DELETE)).code,
+                  NO_ERROR);
+        EXPECT_EQ(delivery.calls, std::vector<std::string>{"end group 1"});
+        EXPECT_EQ(publisher_client.read(fiber).code, ErrorCode::UNKNOWN_TOPIC);
+        EXPECT_EQ(publisher_client.ask(fiber, pub_frame(5, 2)).code, ErrorCode::UNKNOWN_TOPIC);
+        EXPECT_EQ(appended(), 1u);  // what came before the deletion; its file waits for the group
+        // A successor of the name is another topic, whatever is left of the old one.
+        delivery.is_removal_stalled = false;
+        delivery.removal_goes_on.notify_all();
+        const Answer successor = admin.ask(fiber, declare_frame("orders", 1));
+        EXPECT_EQ(successor.declare.topic_id, TopicId(3));
+        EXPECT_EQ(publisher_client.ask(fiber, pub_frame(5, 2)).code, ErrorCode::UNKNOWN_TOPIC);
+        EXPECT_EQ(appended(), 0u);
     });
 }
 

@@ -228,7 +228,7 @@ NodeStatus Broker::node_status() const {
         status.health = HealthStatus::RECOVERING;
     } else if (quarantined) {
         status.health = HealthStatus::QUARANTINED;
-    } else if (parts.partitions->quarantined_count() > 0 ||
+    } else if (parts.partitions->unserved_count() > 0 ||
                parts.publisher->admission().is_disk_full()) {
         status.health = HealthStatus::SOFT;
     }

@@ -62,14 +62,15 @@ Result<void> refuse_newer_formats(Fiber& fiber, Disk& disk) {
         folders.pop_back();
         if (folder == LEFT_ALONE) continue;
         const Result<std::vector<DirEntry>> entries = disk.list(fiber, folder);
-        if (entries.is(ErrorCode::NOT_FOUND)) continue;
+        if (entries.is(ErrorCode::NOT_FOUND) || entries.is(ErrorCode::IO_ERROR)) continue;
         if (!entries.ok()) return entries.error();
         for (const DirEntry& entry : *entries) {
             const std::string path = join_path(folder, entry.name);
             if (entry.is_folder) folders.push_back(path);
             for (const Format& format : FORMATS) {
-                if (!entry.is_folder && entry.name.ends_with(format.name_ending))
-                    MORTAR_TRY(check_file(fiber, disk, path, format));
+                if (entry.is_folder || !entry.name.ends_with(format.name_ending)) continue;
+                const Result<void> checked = check_file(fiber, disk, path, format);
+                if (!checked.ok() && !checked.is(ErrorCode::IO_ERROR)) return checked;
             }
         }
     }

@@ -155,6 +155,9 @@ Result<MutationBody> DeliveryCore::make_group(const Catalog& catalog, const SubR
         if (request.start_policy == wire::StartPolicy::LATEST) {
             Partition* source = partitions_.find({request.topic_id, PartitionIndex(i)});
             // Its end is unknown: beginning at 0 would not be LATEST, and anything else would skip messages.
+            if (source != nullptr && !source->is_end_known())
+                return make_error(ErrorCode::QUORUM_LOST,
+                                  "a partition's log cannot be opened at present: retry");
             if (source == nullptr || source->is_quarantined())
                 return make_error(ErrorCode::DIVERGENT_COMMITTED,
                                   "a partition of the topic is quarantined: see RB-1");

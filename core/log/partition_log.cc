@@ -18,6 +18,20 @@ namespace {
 
 constexpr std::string_view PRODUCERS_FILE_NAME = "producers.mqp";
 
+bool is_log_file(const DirEntry& entry) {
+    if (entry.is_folder) return false;
+    std::string_view name = entry.name;
+    if (name.ends_with(TMP_SUFFIX)) name.remove_suffix(TMP_SUFFIX.size());
+    return name == CHECKPOINT_FILE_NAME || name == PRODUCERS_FILE_NAME ||
+           parse_log_file_name(name, ".seg") || parse_log_file_name(name, ".idx");
+}
+
+void report_damage(Env& env, const std::string& log_name, Sequence faulty_from, const std::string& found) {
+    env.log.error("log_damaged", {{"log", log_name},
+                                  {"faulty_from", std::to_string(faulty_from.value)},
+                                  {"found", found}});
+}
+
 class LogOnDisk final : public PartitionLog {
   public:
     LogOnDisk(Env& env, std::string folder, std::string name, LogOptions options, RecoveredLog recovered)
@@ -78,7 +92,11 @@ class LogOnDisk final : public PartitionLog {
                              std::uint64_t max_bytes) override {
         MORTAR_ASSERT(from.value > 0 && from <= through);
         MORTAR_ASSERT(through <= flushed_.sequence);
-        if (tail_cache_.holds(from)) return tail_cache_.read(from, through, max_bytes);
+        if (tail_cache_.holds(from)) {
+            Result<RecordBatch> cached = tail_cache_.read(from, through, max_bytes);
+            if (cached.is(ErrorCode::CHECKSUM_MISMATCH)) become_faulty(from, cached.error());
+            return cached;
+        }
         const auto next = std::upper_bound(
             segments_.begin(), segments_.end(), from,
             [](Sequence s, const auto& segment) { return s < segment->base_sequence(); });
@@ -88,7 +106,9 @@ class LogOnDisk final : public PartitionLog {
                                   ? through
                                   : std::min(through, Sequence((*next)->base_sequence().value - 1));
         touch_open_segment(segment);
-        return segment.read(fiber, from, last, max_bytes);
+        Result<RecordBatch> batch = segment.read(fiber, from, last, max_bytes);
+        if (batch.is(ErrorCode::CHECKSUM_MISMATCH)) become_faulty(segment.mismatched(), batch.error());
+        return batch;
     }
 
     LogStats stats() const override {
@@ -121,21 +141,7 @@ class LogOnDisk final : public PartitionLog {
 
     Result<void> remove_files(Fiber& fiber) override {
         MORTAR_ASSERT(closing_);
-        const auto entries = env_.disk.list(fiber, folder_);
-        if (entries.is(ErrorCode::NOT_FOUND)) return {};
-        if (!entries.ok()) return entries.error();
-        bool all_known = true;
-        for (const DirEntry& entry : *entries) {
-            if (is_own_file(entry)) {
-                MORTAR_TRY(env_.disk.remove(fiber, folder_ + "/" + entry.name));
-            } else {
-                all_known = false;
-                env_.log.warn("unknown_file_left_alone", {{"path", folder_ + "/" + entry.name}});
-            }
-        }
-        if (!all_known) return {};
-        MORTAR_TRY(env_.disk.remove(fiber, folder_));
-        return env_.disk.sync_folder(fiber, folder_.substr(0, folder_.rfind('/')));
+        return remove_log_files(fiber, env_, folder_);
     }
 
   private:
@@ -222,7 +228,7 @@ class LogOnDisk final : public PartitionLog {
     }
 
     bool wants_checkpoint() const {
-        return !failure() && flushed_.sequence > checkpointed_sequence_ &&
+        return !failure() && !faulty_from_ && flushed_.sequence > checkpointed_sequence_ &&
                (!rolled_.empty() || unchecked_bytes_ >= options_.checkpoint_every_bytes);
     }
 
@@ -267,6 +273,15 @@ class LogOnDisk final : public PartitionLog {
         return {};
     }
 
+    // A record that was synced is not what was written. What was appended behind it is not declared sound by a checkpoint.
+    void become_faulty(Sequence sequence, const Error& found) {
+        if (faulty_from_ && *faulty_from_ <= sequence) return;
+        faulty_from_ = sequence;
+        MORTAR_SOMETIMES(true, "log: damage met by a read");
+        report_damage(env_, name_, sequence, found.detail);
+        if (on_flushed_) on_flushed_();
+    }
+
     // A hint only: its loss costs a scan.
     void save_index(Fiber& fiber, Segment& segment) {
         const Result<void> saved = segment.save_index(fiber);
@@ -291,14 +306,6 @@ class LogOnDisk final : public PartitionLog {
             if (open_segments_.back() != segments_.back().get()) open_segments_.back()->close_file();
             open_segments_.pop_back();
         }
-    }
-
-    static bool is_own_file(const DirEntry& entry) {
-        if (entry.is_folder) return false;
-        std::string_view name = entry.name;
-        if (name.ends_with(TMP_SUFFIX)) name.remove_suffix(TMP_SUFFIX.size());
-        return name == CHECKPOINT_FILE_NAME || name == PRODUCERS_FILE_NAME ||
-               parse_log_file_name(name, ".seg") || parse_log_file_name(name, ".idx");
     }
 
     Env& env_;
@@ -331,13 +338,29 @@ class LogOnDisk final : public PartitionLog {
 
 }  // namespace
 
+Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder) {
+    const auto entries = env.disk.list(fiber, folder);
+    if (entries.is(ErrorCode::NOT_FOUND)) return {};
+    if (!entries.ok()) return entries.error();
+    bool all_known = true;
+    for (const DirEntry& entry : *entries) {
+        if (is_log_file(entry)) {
+            MORTAR_TRY(env.disk.remove(fiber, join_path(folder, entry.name)));
+        } else {
+            all_known = false;
+            env.log.warn("unknown_file_left_alone", {{"path", join_path(folder, entry.name)}});
+        }
+    }
+    if (!all_known) return {};
+    MORTAR_TRY(env.disk.remove(fiber, folder));
+    return env.disk.sync_folder(fiber, folder.substr(0, folder.rfind('/')));
+}
+
 Result<std::unique_ptr<PartitionLog>> PartitionLog::open(Fiber& fiber, Env& env, std::string folder,
                                                          std::string name, LogOptions options) {
     RecoveredLog recovered = MORTAR_TRY(recover_log(fiber, env, folder));
     if (recovered.faulty_from) {
-        env.log.error("log_damaged", {{"log", name},
-                                      {"faulty_from", std::to_string(recovered.faulty_from->value)},
-                                      {"found", recovered.damage}});
+        report_damage(env, name, *recovered.faulty_from, recovered.damage);
     }
     if (recovered.cut_tail_bytes > 0) {
         env.log.warn("log_tail_cut", {{"log", name},

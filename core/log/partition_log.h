@@ -3,10 +3,11 @@
 // Owns:     its folder topics/<topic_id>/<partition>/, its files and its fibers (writer, grower, checkpointer).
 //           Bytes given to append are copied once; bytes handed out live as long as the batch that holds them.
 // Errors:   open: UNSUPPORTED_FORMAT (path and version), IO_ERROR, NO_SPACE. Damage below what is known durable is not an
-//           error of open: the log opens faulty_from() that sequence, refuses appends, and is served by nobody.
+//           error of open: the log opens faulty_from() that sequence, refuses appends, and is served by nobody. Damage that a
+//           read meets later has the same effect from then on.
 //           append: LOG_CLOSED after a failed write or sync, NO_SPACE included: what is on disk is read again by the next
 //           open; DAMAGED when faulty.
-// Suspends: open, read, close, remove_files. append never does.
+// Suspends: open, read, close, remove_files, remove_log_files. append never does.
 // Durable:  every sequence <= flushed_sequence(). flushed_sequence moves only after a sync that began after the write.
 // Invariant: flushed_sequence() <= last_sequence(); it never goes back while the object lives.
 // Source:   contract 7, design 3, core-concepts 13.
@@ -55,7 +56,8 @@ class PartitionLog {
     virtual Sequence last_sequence() const = 0;
     virtual Sequence flushed_sequence() const = 0;
     virtual std::uint64_t unflushed_bytes() const = 0;
-    // Called from the writer fiber each time flushed_sequence moved, and once with the error when the log closes.
+    // Called from the writer fiber each time flushed_sequence moved, and once with the error when the log closes; from a
+    // reader's fiber when the log turned faulty.
     virtual void set_on_flushed(std::function<void()> on_flushed) = 0;
     // Called before each checkpoint with the sequence it will cover; saves what must not lag behind it (producer windows).
     // An error leaves the old checkpoint in place until the next occasion.
@@ -67,16 +69,19 @@ class PartitionLog {
 
     // Records from `from` on, at most through `through` (<= flushed_sequence()), about max_bytes (at least one record).
     // Verified by checksum and sequence. Served from the tail cache when it holds them, else from the page cache.
-    // CHECKSUM_MISMATCH when bytes on disk are not those written.
+    // CHECKSUM_MISMATCH when bytes on disk are not those written: the log is faulty from then on.
     virtual Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through,
                                      std::uint64_t max_bytes) = 0;
     virtual LogStats stats() const = 0;
 
     // Flushes, writes a checkpoint, ends the fibers. No append afterwards.
     virtual Result<void> close(Fiber& fiber) = 0;
-    // After close: removes files and folder (topic deleted; the mutation is already committed). Files that are not of a log
-    // are left alone and reported, and the folder with them.
+    // After close: remove_log_files.
     virtual Result<void> remove_files(Fiber& fiber) = 0;
 };
+
+// Removes a log's files and its folder (topic deleted; the mutation is already committed). Files that are not of a log are left
+// alone and reported, and the folder with them.
+Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder);
 
 }  // namespace mortar

@@ -325,7 +325,8 @@ Result<void> Segment::load_index(Fiber& fiber) {
     return {};
 }
 
-Error Segment::mismatch(Sequence sequence, std::uint64_t file_offset) const {
+Error Segment::mismatch(Sequence sequence, std::uint64_t file_offset) {
+    mismatched_ = sequence;
     return make_error(ErrorCode::CHECKSUM_MISMATCH, path() + ": record " + std::to_string(sequence.value) +
                                                         " at " + std::to_string(file_offset));
 }

@@ -111,6 +111,8 @@ class Segment {
     void note_record(const Record& record, std::uint64_t file_offset);
     // from..last must be in the file; at least one record, about bytes_max.
     Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence last, std::uint64_t bytes_max);
+    // The record that the latest CHECKSUM_MISMATCH was about.
+    Sequence mismatched() const { return mismatched_; }
     // Where the record ends; nothing when it cannot be found.
     Result<std::optional<std::uint64_t>> end_of(Fiber& fiber, Sequence sequence);
     // Writes the index to a new file and swaps it in, if it holds what the file does not.
@@ -126,7 +128,7 @@ class Segment {
     // A scan that stands before the record from, and what it found while it looked for it.
     Result<RecordScan> scan_at(Fiber& fiber, Sequence from, std::size_t block_bytes);
     Result<void> load_index(Fiber& fiber);
-    Error mismatch(Sequence sequence, std::uint64_t file_offset) const;
+    Error mismatch(Sequence sequence, std::uint64_t file_offset);
 
     Disk& disk_;
     std::string folder_;
@@ -137,6 +139,7 @@ class Segment {
     bool index_changed_ = false;  // since it was loaded or saved
     std::array<Position, RECENT_COUNT> recent_{};  // ends of reads: a consumer goes on from there
     std::size_t next_recent_ = 0;
+    Sequence mismatched_;
 };
 
 }  // namespace mortar

@@ -20,6 +20,39 @@ std::string partition_name(PartitionKey key) {
     return std::to_string(key.topic_id.value) + "/" + std::to_string(key.partition.value);
 }
 
+// Stands for a log that could not be opened: nothing comes out of it, nothing goes in.
+class UnopenedLog final : public PartitionLog {
+  public:
+    UnopenedLog(Env& env, std::string folder, Error error)
+        : env_(env), folder_(std::move(folder)), failure_(std::move(error)) {}
+
+    Result<Sequence> append(const Record&) override { return closed_error(); }
+    Sequence last_sequence() const override { return {}; }
+    Sequence flushed_sequence() const override { return {}; }
+    std::uint64_t unflushed_bytes() const override { return 0; }
+    void set_on_flushed(std::function<void()>) override {}
+    void set_before_checkpoint(std::function<Result<void>(Fiber&, Sequence)>) override {}
+    const std::optional<Error>& failure() const override { return failure_; }
+    std::optional<Sequence> faulty_from() const override { return std::nullopt; }
+    Result<RecordBatch> read(Fiber&, Sequence, Sequence, std::uint64_t) override {
+        return closed_error();
+    }
+    LogStats stats() const override { return {}; }
+    Result<void> close(Fiber&) override { return {}; }
+    Result<void> remove_files(Fiber& fiber) override {
+        return remove_log_files(fiber, env_, folder_);
+    }
+
+  private:
+    Error closed_error() const {
+        return make_error(ErrorCode::LOG_CLOSED, folder_ + ": " + failure_->to_string());
+    }
+
+    Env& env_;
+    std::string folder_;
+    std::optional<Error> failure_;
+};
+
 }  // namespace
 
 Partition::Partition(PartitionKey key, std::shared_ptr<PartitionLog> log, ProducerWindows windows)
@@ -50,13 +83,21 @@ PartitionTable::PartitionTable(Env& env, OpenLog open_log)
 PartitionTable::~PartitionTable() = default;
 
 Result<void> PartitionTable::open_topic(Fiber& fiber, const Topic& topic) {
-    const TopicId topic_id = topic.topic_id;
-    const std::uint16_t partition_count = topic.partition_count;
+    return open(fiber, topic, OnDiskError::FAIL);
+}
+
+Result<void> PartitionTable::recover_topic(Fiber& fiber, const Topic& topic) {
+    return open(fiber, topic, OnDiskError::LEAVE_CLOSED);
+}
+
+Result<void> PartitionTable::open(Fiber& fiber, const Topic& topic, OnDiskError on_disk_error) {
+    const Topic meant = topic;  // the catalog's own may go while this waits
+    const TopicId topic_id = meant.topic_id;
     const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
     if (topics_.contains(topic_id)) return {};
     opening_ = topic_id;
     opening_is_retired_ = false;
-    Result<TopicPartitions> opened = open_partitions(fiber, topic_id, partition_count);
+    Result<TopicPartitions> opened = open_partitions(fiber, meant, on_disk_error);
     opening_.reset();
     if (!opened.ok()) return std::move(opened).error();
     MORTAR_SOMETIMES(opening_is_retired_, "partition: topic deleted while it was opened");
@@ -66,11 +107,16 @@ Result<void> PartitionTable::open_topic(Fiber& fiber, const Topic& topic) {
 }
 
 Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(
-    Fiber& fiber, TopicId topic_id, std::uint16_t partition_count) {
+    Fiber& fiber, const Topic& topic, OnDiskError on_disk_error) {
     TopicPartitions opened;
-    for (std::uint16_t i = 0; i < partition_count; ++i) {
-        const PartitionKey key{topic_id, PartitionIndex(i)};
+    for (std::uint16_t i = 0; i < topic.partition_count; ++i) {
+        const PartitionKey key{topic.topic_id, PartitionIndex(i)};
         Result<Opened> parts = open_log_and_windows(fiber, key);
+        if (parts.is(ErrorCode::IO_ERROR) && on_disk_error == OnDiskError::LEAVE_CLOSED) {
+            opened.partitions.push_back(make_closed(key, parts.error()));
+            ++opened_count_;
+            continue;
+        }
         if (!parts.ok()) {
             // All or none: what was opened has fibers that must end first.
             for (const std::unique_ptr<Partition>& partition : opened.partitions) {
@@ -88,6 +134,18 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(
         ++opened_count_;
     }
     return opened;
+}
+
+std::unique_ptr<Partition> PartitionTable::make_closed(PartitionKey key, const Error& error) {
+    env_.log.error("partition_not_opened", {{"partition", partition_name(key)},
+                                            {"reason", error.to_string()},
+                                            {"advice", "check the disk; it is tried again"}});
+    auto log = std::make_shared<UnopenedLog>(env_, partition_folder(key), error);
+    auto partition = std::make_unique<Partition>(key, std::move(log), ProducerWindows());
+    partition->is_end_known_ = false;
+    partition->log_ended_ = true;
+    start_reopening(*partition);
+    return partition;
 }
 
 void PartitionTable::retire_topic(TopicId topic_id) {
@@ -171,11 +229,11 @@ void PartitionTable::count_unflushed(Partition& partition) {
     unflushed_bytes_ -= std::exchange(partition.counted_unflushed_bytes_, now_bytes);
 }
 
-std::size_t PartitionTable::quarantined_count() const {
+std::size_t PartitionTable::unserved_count() const {
     std::size_t count = 0;
     for (const auto& [topic_id, topic] : topics_) {
         for (const std::unique_ptr<Partition>& partition : topic.partitions) {
-            if (partition->is_quarantined()) ++count;
+            if (partition->is_quarantined() || partition->is_closed()) ++count;
         }
     }
     return count;
@@ -186,17 +244,19 @@ Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber
     const std::string folder = partition_folder(key);
     Opened opened;
     opened.log = MORTAR_TRY(open_log_(fiber, folder, partition_name(key)));
-    if (opened.log->faulty_from().has_value()) {
-        env_.log.error("partition_quarantined",
-                       {{"partition", partition_name(key)},
-                        {"faulty_from", std::to_string(opened.log->faulty_from()->value)}});
-        return opened;  // served by nobody, so nobody asks its windows
+    // A quarantined partition is served by nobody, so nobody asks its windows.
+    if (opened.log->faulty_from().has_value()) return opened;
+    Result<ProducerWindows> windows = open_windows(fiber, env_, folder, *opened.log);
+    if (windows.ok()) {
+        opened.windows = std::move(windows).value();
+    } else if (!opened.log->faulty_from().has_value()) {
+        return std::move(windows).error();
     }
-    opened.windows = MORTAR_TRY(open_windows(fiber, env_, folder, *opened.log));
     return opened;
 }
 
 void PartitionTable::attach(Partition& partition) {
+    if (partition.is_quarantined()) report_quarantine(partition);
     partition.log_->set_on_flushed([this, &partition] { on_flushed(partition); });
     partition.log_->set_before_checkpoint([this, &partition](Fiber& fiber, Sequence) {
         return save_windows(fiber, env_.disk, partition_folder(partition.key_), partition.windows_,
@@ -207,19 +267,37 @@ void PartitionTable::attach(Partition& partition) {
 void PartitionTable::on_flushed(Partition& partition) {
     count_unflushed(partition);
     if (observer_ != nullptr) observer_->on_committed(partition);
-    if (partition.is_closed() && !std::exchange(partition.reopening_, true)) {
-        const PartitionKey key = partition.key_;
+    if (partition.is_closed() && !partition.reopening_) {
         partition.commit_floor_ = partition.commit_seq();
         env_.log.error("partition_log_closed",
-                       {{"partition", partition_name(key)},
+                       {{"partition", partition_name(partition.key_)},
                         {"reason", partition.log_->failure()->to_string()}});
         if (observer_ != nullptr) observer_->on_log_failed(partition);
-        reopening_.spawn("produce.reopen", [this, key](Fiber& fiber) {
-            const Result<void> reopened = reopen(fiber, key);
-            MORTAR_ASSERT(reopened.ok() || reopened.is(ErrorCode::CANCELLED));
-        });
+        start_reopening(partition);
     }
+    if (partition.is_quarantined()) report_quarantine(partition);
     partition.committed_.notify_all();
+}
+
+void PartitionTable::report_quarantine(Partition& partition) {
+    if (std::exchange(partition.quarantine_reported_, true)) return;
+    const std::optional<Sequence> faulty_from = partition.log_->faulty_from();
+    env_.log.error(
+        "partition_quarantined",
+        {{"partition", partition_name(partition.key_)},
+         {"folder", partition_folder(partition.key_)},
+         {"faulty_from",
+          std::to_string((faulty_from ? *faulty_from : partition.log_->flushed_sequence().next()).value)},
+         {"commit_seq", std::to_string(partition.commit_seq().value)},
+         {"advice", "keep a copy of the folder; nothing is written to it any more (RB-1, level -2)"}});
+}
+
+void PartitionTable::start_reopening(Partition& partition) {
+    partition.reopening_ = true;
+    reopening_.spawn("produce.reopen", [this, key = partition.key_](Fiber& fiber) {
+        const Result<void> reopened = reopen(fiber, key);
+        MORTAR_ASSERT(reopened.ok() || reopened.is(ErrorCode::CANCELLED));
+    });
 }
 
 // What is on disk is read again: a failed sync is never retried as if nothing had happened (design
@@ -249,15 +327,10 @@ Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
     }
     Opened opened = MORTAR_TRY(open_log_and_windows(fiber, key));
     partition->lost_committed_ = opened.log->flushed_sequence() < partition->commit_floor_;
-    if (partition->lost_committed_) {
-        env_.log.error("partition_quarantined",
-                       {{"partition", partition_name(key)},
-                        {"commit_seq", std::to_string(partition->commit_floor_.value)},
-                        {"found", std::to_string(opened.log->flushed_sequence().value)}});
-    }
     partition->log_ = std::move(opened.log);
     partition->windows_ = std::move(opened.windows);
-    partition->log_ended_ = partition->reopening_ = false;
+    partition->log_ended_ = partition->reopening_ = partition->quarantine_reported_ = false;
+    partition->is_end_known_ = true;
     attach(*partition);
     count_unflushed(*partition);
     MORTAR_SOMETIMES(!partition->is_quarantined(), "partition: log opened again after a failure");

@@ -1,12 +1,14 @@
 // partition: one partition as this node serves it: its log, its producer windows and commit_seq;
 // and the table of all.
 // Shape:    PartitionTable finds by (topic_id, partition), opens and removes whole topics, and
-//           opens a log again, with backoff, after a failed write or sync closed it.
+//           opens a log again, with backoff, after a failed write or sync closed it, or a failing
+//           disk did not let it open when the node started.
 // Owns:     the logs. Pointers stay valid until remove_topic; fetch them again after every
 //           suspension.
-// Errors:   open_topic: IO_ERROR, NO_SPACE, UNSUPPORTED_FORMAT. A damaged log is no error: its
-//           partition is quarantined.
-// Suspends: open_topic, remove_topic, close, Partition::read.
+// Errors:   open_topic: IO_ERROR, NO_SPACE, UNSUPPORTED_FORMAT; recover_topic: the same, IO_ERROR
+//           aside. A damaged log is no error: its partition is quarantined, and so it is from the
+//           moment when a read meets damage.
+// Suspends: open_topic, recover_topic, remove_topic, close, Partition::read.
 // Durable:  everything up to commit_seq() (on one node: what the log has flushed).
 // Invariant: commit_seq() never goes back, also when the log is opened again: fewer records then
 //            mean quarantine.
@@ -58,10 +60,12 @@ class Partition {
     Sequence commit_seq() const { return std::max(commit_floor_, log_->flushed_sequence()); }
     // Served only when its log is neither faulty nor closed after an error.
     bool is_quarantined() const { return lost_committed_ || log_->faulty_from().has_value(); }
-    // A write or sync failed; the log is about to be opened again.
+    // A write or sync failed, or the disk did not let it open; it is about to be opened again.
     bool is_closed() const { return log_->failure().has_value(); }
-    // Notified when commit_seq moved, when the log failed or came back, and when the partition goes
-    // away.
+    // False until the log was opened for the first time: nobody knows then what is committed.
+    bool is_end_known() const { return is_end_known_; }
+    // Notified when commit_seq moved, when the log failed, came back or turned out to be damaged,
+    // and when the partition goes away.
     Event& committed() { return committed_; }
 
     // Into log and windows. LOG_CLOSED.
@@ -81,6 +85,8 @@ class Partition {
     std::deque<PendingPub> pending_;
     Sequence commit_floor_;
     bool lost_committed_ = false;
+    bool is_end_known_ = true;
+    bool quarantine_reported_ = false;
     bool reopening_ = false;                     // a fiber of the table is at it
     bool log_ended_ = false;                     // the failed log's fibers are gone
     std::uint64_t counted_unflushed_bytes_ = 0;  // what the table's sum holds of this log
@@ -110,6 +116,9 @@ class PartitionTable {
 
     // Opens all partitions of the topic: recovers logs and windows. OK when it is open already.
     Result<void> open_topic(Fiber& fiber, const Topic& topic);
+    // The same when the node starts: a partition that the disk does not let open stays closed for
+    // the time being, so that it does not take the others along.
+    Result<void> recover_topic(Fiber& fiber, const Topic& topic);
     // The moment the deleting mutation is applied: find knows the topic no more, waiting work gets
     // UNKNOWN_TOPIC. Its logs live on until remove_topic, for who still reads them.
     void retire_topic(TopicId topic_id);
@@ -127,7 +136,8 @@ class PartitionTable {
     std::uint64_t unflushed_bytes() const { return unflushed_bytes_; }
     // Takes what the partition's log says now into the sum.
     void count_unflushed(Partition& partition);
-    std::size_t quarantined_count() const;
+    // Partitions that take no PUB: quarantined, or closed for the time being.
+    std::size_t unserved_count() const;
     std::size_t opened_count() const { return opened_count_; }
 
   private:
@@ -139,11 +149,16 @@ class PartitionTable {
         std::shared_ptr<PartitionLog> log;
         ProducerWindows windows;
     };
+    enum class OnDiskError : std::uint8_t { FAIL, LEAVE_CLOSED };
+    Result<void> open(Fiber& fiber, const Topic& topic, OnDiskError on_disk_error);
     Result<Opened> open_log_and_windows(Fiber& fiber, PartitionKey key);
-    Result<TopicPartitions> open_partitions(Fiber& fiber, TopicId topic_id,
-                                            std::uint16_t partition_count);
+    Result<TopicPartitions> open_partitions(Fiber& fiber, const Topic& topic,
+                                            OnDiskError on_disk_error);
+    std::unique_ptr<Partition> make_closed(PartitionKey key, const Error& error);
     void attach(Partition& partition);
     void on_flushed(Partition& partition);
+    void report_quarantine(Partition& partition);
+    void start_reopening(Partition& partition);
     Result<void> reopen(Fiber& fiber, PartitionKey key);
     Result<void> try_reopen(Fiber& fiber, PartitionKey key);
 

@@ -18,7 +18,7 @@ TopicId twin_of(TopicId topic_id) {
 Result<void> TopicKeeper::open_all(Fiber& fiber) {
     // Nothing changes the catalog yet: the broker serves nobody before this returns.
     for (const auto& [topic_id, topic] : metadata_.catalog().topics()) {
-        MORTAR_TRY(partitions_.open_topic(fiber, topic));
+        MORTAR_TRY(partitions_.recover_topic(fiber, topic));
     }
     done_through_ = metadata_.catalog().last_mutation();
     return {};

@@ -30,8 +30,8 @@ class TopicKeeper {
     TopicKeeper(Env& env, MetadataLog& metadata, PartitionTable& partitions)
         : env_(env), metadata_(metadata), partitions_(partitions) {}
 
-    // At the start: every topic of the catalog. Damage isolates a partition, a failing disk or a
-    // newer format ends it.
+    // At the start: every topic of the catalog. Damage or a read error isolates a partition, a full
+    // disk or a newer format ends it.
     Result<void> open_all(Fiber& fiber);
     // From then on. delivery must outlive run.
     void follow(Delivery& delivery);

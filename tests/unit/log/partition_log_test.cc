@@ -297,6 +297,26 @@ TEST(PartitionLog, a_read_of_damaged_bytes_says_so_and_the_records_around_them_a
         ASSERT_TRUE(after.ok()) << after.error().to_string();
         EXPECT_EQ(after->records.size(), 123u);
     }));
+    EXPECT_EQ(world.log->faulty_from(), Sequence(77));
+    EXPECT_TRUE(world.log->append(Record{}).is(ErrorCode::DAMAGED));
+}
+
+TEST(PartitionLog, no_checkpoint_covers_damage_that_was_met) {
+    LogWorld world(1, small_segments(1u << 20));
+    world.open();
+    for (int i = 0; i < 20; ++i) world.append_batches({10}, 300);
+    world.close();
+    world.restart(false);
+    world.disk.flip(FIRST_SEGMENT, world.offset_of(FIRST_SEGMENT, 77) + 100);
+    world.open();
+    world.append_batches({10});
+    const ByteVector before = world.disk.bytes(CHECKPOINT);
+    ASSERT_TRUE(world.run([&](Fiber& fiber) {
+        EXPECT_TRUE(world.log->read(fiber, Sequence(77), Sequence(77), 1).is(ErrorCode::CHECKSUM_MISMATCH));
+    }));
+    EXPECT_EQ(world.log->faulty_from(), Sequence(77));
+    world.close();
+    EXPECT_EQ(world.disk.bytes(CHECKPOINT), before);
 }
 
 TEST(PartitionLog, the_hook_runs_before_each_checkpoint_and_its_failure_keeps_the_old_one) {

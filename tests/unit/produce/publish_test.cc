@@ -262,7 +262,7 @@ TEST(Publish, quarantines_a_partition_whose_log_came_back_without_committed_reco
     EXPECT_EQ(world.only_answer().code, ErrorCode::DIVERGENT_COMMITTED);
     EXPECT_EQ(world.table.find({ORDERS, PartitionIndex(0)})->commit_seq(),
               Sequence(1));  // never back
-    EXPECT_EQ(world.table.quarantined_count(), 1u);
+    EXPECT_EQ(world.table.unserved_count(), 1u);
 }
 
 TEST(Publish, refuses_a_quarantined_partition_and_serves_its_neighbour) {

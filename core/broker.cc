@@ -228,6 +228,8 @@ NodeStatus Broker::node_status() const {
         status.health = HealthStatus::RECOVERING;
     } else if (quarantined) {
         status.health = HealthStatus::QUARANTINED;
+    } else if (parts.metadata->is_read_only()) {
+        status.health = HealthStatus::READ_ONLY;
     } else if (parts.partitions->unserved_count() > 0 ||
                parts.publisher->admission().is_disk_full()) {
         status.health = HealthStatus::SOFT;

@@ -1,8 +1,11 @@
 #include "core/meta/metadata_log.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "core/fiber/deadline.h"
+#include "core/fiber/group.h"
 #include "core/fiber/mutex.h"
 #include "core/meta/metadata_format.h"
 #include "core/meta/metadata_recovery.h"
@@ -20,6 +23,12 @@ bool makes_room(const MutationBody& body) {
            std::holds_alternative<MembersLeft>(body);
 }
 
+ByteVector state_bytes(const Catalog& catalog) {
+    ByteVector bytes;
+    catalog.encode(bytes);
+    return bytes;
+}
+
 class DiskMetadataLog : public MetadataLog {
   public:
     DiskMetadataLog(Env& env, std::string folder, std::uint32_t snapshot_records, LeaderEpoch leader_epoch)
@@ -27,7 +36,8 @@ class DiskMetadataLog : public MetadataLog {
           folder_(std::move(folder)),
           snapshot_records_(snapshot_records),
           leader_epoch_(leader_epoch),
-          rotate_at_records_(snapshot_records) {}
+          rotate_at_records_(snapshot_records),
+          reopening_(env.scheduler) {}
 
     Result<void> recover(Fiber& fiber);
     Result<MutationId> propose(Fiber& fiber, MutationBody body) override {
@@ -38,6 +48,7 @@ class DiskMetadataLog : public MetadataLog {
                                std::function<Result<MutationBody>(const Catalog& catalog)> make) override;
     const Catalog& catalog() const override { return catalog_; }
     bool is_quarantined() const override { return is_quarantined_; }
+    bool is_read_only() const override { return failure_.has_value(); }
     void set_on_applied(std::function<void(const Mutation&)> on_applied) override {
         on_applied_ = std::move(on_applied);
     }
@@ -52,6 +63,9 @@ class DiskMetadataLog : public MetadataLog {
     Result<void> rotate(Fiber& fiber);
     void remove_older(Fiber& fiber, MutationId keep_from);
     void fail(const Error& error);
+    void start_reopening();
+    void reopen(Fiber& fiber);
+    Result<void> try_reopen(Fiber& fiber);
 
     Env& env_;
     std::string folder_;
@@ -62,12 +76,15 @@ class DiskMetadataLog : public MetadataLog {
     std::function<void(const Mutation&)> on_applied_;
     bool is_quarantined_ = false;
     bool is_closed_ = false;
-    std::optional<Error> failure_;  // nothing is written after it
+    std::optional<Error> failure_;  // no mutation is written until it was opened again
+    bool has_uncertain_record_ = false;  // at append_offset_, not acknowledged, perhaps on disk
+    bool is_reopening_ = false;
     std::unique_ptr<File> file_;
     std::uint64_t append_offset_ = METADATA_ALIGN_BYTES;
     std::uint64_t record_count_ = 0;  // in the present log file
     std::uint64_t rotate_at_records_;
     MutationId generation_;  // what the newest durable snapshot covers
+    Group reopening_;
 };
 
 Result<void> DiskMetadataLog::recover(Fiber& fiber) {
@@ -99,6 +116,8 @@ Result<void> DiskMetadataLog::recover(Fiber& fiber) {
 
 Result<MutationId> DiskMetadataLog::propose(
     Fiber& fiber, std::function<Result<MutationBody>(const Catalog& catalog)> make) {
+    // While the log is opened again nobody waits for it.
+    MORTAR_TRY(check_open());
     const Mutex::Guard guard = MORTAR_TRY(mutex_.lock(fiber));
     MORTAR_TRY(check_open());
     Mutation mutation;
@@ -108,10 +127,13 @@ Result<MutationId> DiskMetadataLog::propose(
     mutation.mutation_id = catalog_.last_mutation().next();
     mutation.leader_epoch = leader_epoch_;
     mutation.timestamp_unix_ms = env_.clock.wall_unix_ms();
-    MORTAR_TRY(append(fiber, mutation));
+    const Result<void> appended = append(fiber, mutation);
+    if (failure_.has_value()) start_reopening();
+    if (!appended.ok()) return appended.error();
     catalog_.apply(mutation);
     if (on_applied_) on_applied_(mutation);
     rotate_if_due(fiber);
+    if (failure_.has_value()) start_reopening();
     return mutation.mutation_id;
 }
 
@@ -121,7 +143,8 @@ Result<void> DiskMetadataLog::check_open() const {
                           "the metadata of this node is in quarantine; see runbook RB-2");
     }
     if (failure_.has_value()) {
-        return make_error(ErrorCode::METADATA_READ_ONLY, "the metadata log stopped after a disk error");
+        return make_error(ErrorCode::METADATA_READ_ONLY,
+                          "the metadata log failed and is being opened again: retry");
     }
     if (is_closed_) return make_error(ErrorCode::METADATA_READ_ONLY, "the node is stopping");
     return {};
@@ -145,6 +168,7 @@ Result<void> DiskMetadataLog::append(Fiber& fiber, const Mutation& mutation) {
     if (!written.ok()) return undo_write(fiber, written.error());
     const Result<void> synced = file_->sync_data(fiber);
     if (!synced.ok()) {
+        has_uncertain_record_ = true;
         fail(synced.error());
         return make_error(ErrorCode::MUTATION_FENCED, "outcome unknown: the disk failed");
     }
@@ -160,6 +184,7 @@ Result<void> DiskMetadataLog::undo_write(Fiber& fiber, const Error& cause) {
     Result<void> cut = file_->truncate(fiber, append_offset_);
     if (cut.ok()) cut = file_->sync_data(fiber);
     if (!cut.ok()) {
+        has_uncertain_record_ = true;
         fail(cut.error());
         return make_error(ErrorCode::MUTATION_FENCED, "outcome unknown: the disk failed");
     }
@@ -241,7 +266,58 @@ void DiskMetadataLog::fail(const Error& error) {
     env_.log.error("metadata_log_failed", {{"reason", error.to_string()}});
 }
 
+void DiskMetadataLog::start_reopening() {
+    if (std::exchange(is_reopening_, true)) return;
+    reopening_.spawn("metadata.reopen", [this](Fiber& fiber) { reopen(fiber); });
+}
+
+void DiskMetadataLog::reopen(Fiber& fiber) {
+    for (Duration backoff = METADATA_REOPEN_BACKOFF_MIN;;
+         backoff = std::min(backoff * 2, METADATA_REOPEN_BACKOFF_MAX)) {
+        if (!env_.scheduler.sleep_until(fiber, deadline_after(env_.clock, backoff)).ok()) return;
+        const Result<void> reopened = try_reopen(fiber);
+        if (reopened.is(ErrorCode::CANCELLED)) return;
+        if (reopened.ok()) break;
+        env_.log.error("metadata_reopen_failed", {{"reason", reopened.error().to_string()},
+                                                  {"advice", "check the disk; it is tried again"}});
+    }
+    is_reopening_ = false;
+}
+
+// A failed sync is never retried as if nothing had happened (design 3): what is on disk is read again, must be what was
+// acknowledged, and goes on in a new generation.
+Result<void> DiskMetadataLog::try_reopen(Fiber& fiber) {
+    const Mutex::Guard guard = MORTAR_TRY(mutex_.lock(fiber));
+    if (has_uncertain_record_) {
+        // Its proposer was told that nobody knows. Taken out, it leaves nothing behind that anybody would have to learn of.
+        MORTAR_TRY(file_->truncate(fiber, append_offset_));
+        MORTAR_TRY(file_->sync_data(fiber));
+        has_uncertain_record_ = false;
+    }
+    const RecoveredMetadata found = MORTAR_TRY(recover_metadata(fiber, env_, folder_));
+    is_quarantined_ = found.is_quarantined;
+    if (!is_quarantined_) {
+        if (state_bytes(found.catalog) != state_bytes(catalog_)) {
+            return make_error(ErrorCode::DAMAGED,
+                              folder_ + ": holds mutation " +
+                                  std::to_string(found.catalog.last_mutation().value) + " where " +
+                                  std::to_string(catalog_.last_mutation().value) + " was acknowledged");
+        }
+        if (!found.damaged_snapshots.empty()) {
+            MORTAR_TRY(set_aside(fiber, env_, folder_, found.damaged_snapshots));
+        }
+        generation_ = found.base;
+        MORTAR_TRY(rotate(fiber));
+        MORTAR_SOMETIMES(true, "metadata log opened again after a failure");
+        env_.log.info("metadata_reopened",
+                      {{"last_mutation", std::to_string(catalog_.last_mutation().value)}});
+    }
+    failure_.reset();
+    return {};
+}
+
 Result<void> DiskMetadataLog::close(Fiber& fiber) {
+    reopening_.cancel_and_join(fiber);
     const Mutex::Guard guard = MORTAR_TRY(mutex_.lock(fiber));
     is_closed_ = true;  // every acknowledged mutation is synced already
     file_.reset();

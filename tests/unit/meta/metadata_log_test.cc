@@ -467,6 +467,72 @@ TEST_F(MetadataQuarantine, leaves_unknown_files_alone) {
     EXPECT_EQ(node.node.disk().cached_read("metadata/notes")->size(), 4u);
 }
 
+TEST(MetadataDisk, a_failed_sync_makes_it_read_only_until_it_was_read_again) {
+    for (const auto personality : {sim::FailedSync::PAGES_GONE, sim::FailedSync::MARKED_CLEAN,
+                                   sim::FailedSync::KEPT_DIRTY, sim::FailedSync::UNKNOWN}) {
+        const History history(12);
+        Node node;
+        ASSERT_TRUE(node.live(history, 6));
+        node.node.disk().faults().failed_sync = personality;
+        std::unique_ptr<MetadataLog> log;
+        std::vector<std::uint64_t> applied;
+        node.run([&](Fiber& fiber) {
+            log = MetadataLog::open(fiber, node.env, "metadata", 64, LeaderEpoch(1)).value();
+            log->set_on_applied([&](const Mutation& m) { applied.push_back(m.mutation_id.value); });
+            node.node.disk().faults().sync_error_per_mille = 1000;
+            EXPECT_TRUE(log->propose(fiber, history.bodies[6]).is(ErrorCode::MUTATION_FENCED));
+            EXPECT_TRUE(log->is_read_only());
+            EXPECT_TRUE(log->propose(fiber, history.bodies[6]).is(ErrorCode::METADATA_READ_ONLY));
+        });
+        node.world.run_for(seconds(20));  // the disk goes on failing
+        EXPECT_TRUE(log->is_read_only());
+        node.node.disk().faults().sync_error_per_mille = 0;
+        node.world.run_for(METADATA_REOPEN_BACKOFF_MAX + seconds(1));
+        EXPECT_FALSE(log->is_read_only());
+        EXPECT_EQ(applied, std::vector<std::uint64_t>{});
+        node.run([&](Fiber& fiber) {
+            EXPECT_EQ(log->propose(fiber, history.bodies[6]).value(), MutationId(7));
+            EXPECT_TRUE(log->close(fiber).ok());
+        });
+        log.reset();
+        EXPECT_EQ(applied, std::vector<std::uint64_t>{7});
+        node.acknowledged = node.proposed = 7;
+        node.node.power_loss(PowerImage{PowerImage::Kind::NONE});
+        node.node.restart();
+        ASSERT_TRUE(node.live(history, 12));
+        EXPECT_EQ(node.violation, "");
+    }
+}
+
+// The name of a new log file that may or may not be there.
+TEST(MetadataDisk, a_failed_rotation_is_read_again_too) {
+    const History history(12);
+    Node node;
+    std::unique_ptr<MetadataLog> log;
+    node.run([&](Fiber& fiber) {
+        log = MetadataLog::open(fiber, node.env, "metadata", 4, LeaderEpoch(1)).value();
+        bool has_renamed = false;
+        node.node.disk().faults().fails = [&has_renamed](const DiskOperation& operation) {
+            if (operation.op == DiskOp::RENAME && operation.path.ends_with("log.tmp")) has_renamed = true;
+            return has_renamed && operation.op == DiskOp::SYNC_FOLDER;
+        };
+        for (std::size_t i = 0; i < 4; ++i)
+            EXPECT_TRUE(log->propose(fiber, history.bodies[i]).ok());
+        EXPECT_TRUE(log->is_read_only());
+        node.node.disk().faults().fails = nullptr;
+    });
+    node.world.run_for(METADATA_REOPEN_BACKOFF_MAX + seconds(1));
+    EXPECT_FALSE(log->is_read_only());
+    node.run([&](Fiber& fiber) {
+        EXPECT_TRUE(log->propose(fiber, history.bodies[4]).ok());
+        EXPECT_TRUE(log->close(fiber).ok());
+    });
+    log.reset();
+    node.acknowledged = node.proposed = 5;
+    EXPECT_TRUE(node.live(history, 12));
+    EXPECT_EQ(node.violation, "");
+}
+
 TEST(MetadataDisk, a_failed_sync_ends_the_log_and_a_restart_decides) {
     for (const auto personality : {sim::FailedSync::PAGES_GONE, sim::FailedSync::MARKED_CLEAN,
                                    sim::FailedSync::KEPT_DIRTY, sim::FailedSync::UNKNOWN}) {
@@ -474,15 +540,18 @@ TEST(MetadataDisk, a_failed_sync_ends_the_log_and_a_restart_decides) {
         Node node;
         ASSERT_TRUE(node.live(history, 6));
         node.node.disk().faults().failed_sync = personality;
+        std::unique_ptr<MetadataLog> kept;  // as long as its node: it is being opened again
         node.run([&](Fiber& fiber) {
             auto log = MetadataLog::open(fiber, node.env, "metadata", 4, LeaderEpoch(1)).value();
             node.node.disk().faults().sync_error_per_mille = 1000;
             EXPECT_TRUE(log->propose(fiber, history.bodies[6]).is(ErrorCode::MUTATION_FENCED));
             node.node.disk().faults().sync_error_per_mille = 0;
             EXPECT_TRUE(log->propose(fiber, history.bodies[6]).is(ErrorCode::METADATA_READ_ONLY));
+            kept = std::move(log);
         });
         node.proposed = 7;
         node.node.kill();
+        kept.reset();
         node.node.restart();
         ASSERT_TRUE(node.live(history, 10));
         node.node.power_loss(PowerImage{PowerImage::Kind::NONE});
@@ -497,6 +566,7 @@ TEST(MetadataDisk, a_failed_write_is_undone_before_it_is_answered) {
     const History history(12);
     Node node;
     ASSERT_TRUE(node.live(history, 6));
+    std::unique_ptr<MetadataLog> kept;
     node.run([&](Fiber& fiber) {
         auto log = MetadataLog::open(fiber, node.env, "metadata", 64, LeaderEpoch(1)).value();
         bool is_broken = true;
@@ -514,10 +584,12 @@ TEST(MetadataDisk, a_failed_write_is_undone_before_it_is_answered) {
         EXPECT_TRUE(log->propose(fiber, history.bodies[7]).is(ErrorCode::MUTATION_FENCED));
         node.node.disk().faults().fails = nullptr;
         EXPECT_TRUE(log->propose(fiber, history.bodies[7]).is(ErrorCode::METADATA_READ_ONLY));
+        kept = std::move(log);
     });
     node.acknowledged = 7;
     node.proposed = 8;
     node.node.kill();
+    kept.reset();
     node.node.restart();
     EXPECT_TRUE(node.live(history, 12));
     EXPECT_EQ(node.violation, "");

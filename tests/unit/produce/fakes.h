@@ -201,6 +201,7 @@ class FakeMetadata : public MetadataLog {
     }
     const Catalog& catalog() const override { return state; }
     bool is_quarantined() const override { return quarantined; }
+    bool is_read_only() const override { return false; }
     void set_on_applied(std::function<void(const Mutation&)> on_applied) override {
         on_applied_ = std::move(on_applied);
     }

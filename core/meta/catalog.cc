@@ -217,12 +217,15 @@ std::string_view mutation_name(const MutationBody& body) {
 
 // --- validate
 
+Result<void> check_packable(const MutationBody& body) {
+    if (std::visit(PayloadSize{}, body) <= MUTATION_PAYLOAD_BYTES_MAX) return {};
+    return make_error(ErrorCode::MUTATION_NOT_PACKABLE,
+                      "the change does not fit in one metadata record of 65536 bytes");
+}
+
 Result<void> Catalog::validate(const MutationBody& body) const {
     // First: a name that fits in no record is told so, before it is judged as a name.
-    if (std::visit(PayloadSize{}, body) > MUTATION_PAYLOAD_BYTES_MAX) {
-        return make_error(ErrorCode::MUTATION_NOT_PACKABLE,
-                          "the change does not fit in one metadata record of 65536 bytes");
-    }
+    MORTAR_TRY(check_packable(body));
     return std::visit([this](const auto& each) { return check(each); }, body);
 }
 
@@ -430,6 +433,13 @@ const ConsumerGroup* Catalog::find_group(std::string_view name) const {
 const ConsumerGroup* Catalog::find_group(GroupId group_id) const {
     const auto at = groups_.find(group_id);
     return at == groups_.end() ? nullptr : &at->second;
+}
+
+bool Catalog::was_given_out(TopicId topic_id) const {
+    return topic_id.value > 0 && topic_id.value <= 2 * next_pair_;
+}
+bool Catalog::was_given_out(GroupId group_id) const {
+    return group_id.value > 0 && group_id.value < next_group_;
 }
 
 // --- the whole state

@@ -119,6 +119,9 @@ std::uint16_t mutation_type(const MutationBody& body);
 // "topic_created" and so on, for people.
 std::string_view mutation_name(const MutationBody& body);
 
+// MUTATION_NOT_PACKABLE when no metadata record can hold it.
+Result<void> check_packable(const MutationBody& body);
+
 class Catalog {
   public:
     // May this be committed on top of the present state? Everything apply() asserts is checked here first.
@@ -134,6 +137,9 @@ class Catalog {
     const ConsumerGroup* find_group(GroupId group_id) const;
     const std::map<TopicId, Topic>& topics() const { return topics_; }  // twins included
     const std::map<GroupId, ConsumerGroup>& groups() const { return groups_; }
+    // Now or earlier. What was given out and is not there was deleted, for ever.
+    bool was_given_out(TopicId topic_id) const;  // twins too
+    bool was_given_out(GroupId group_id) const;
 
     // The whole state (MMMS state part); decode(encode(x)) == x, byte for byte.
     void encode(ByteVector& into) const;

@@ -27,6 +27,8 @@ Result<DeclareResult> DeclareHandler::handle(Fiber& fiber, const DeclareRequest&
 }
 
 Result<DeclareResult> DeclareHandler::create(Fiber& fiber, const DeclareRequest& request) {
+    // In the order in which the catalog judges: a name that fits in no record is told so.
+    MORTAR_TRY(check_packable(TopicCreated{request.name, request.partition_count}));
     MORTAR_TRY(check_topic_name(request.name, false));
     if (request.partition_count > PARTITION_COUNT_MAX) {
         return make_error(

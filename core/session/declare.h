@@ -1,7 +1,7 @@
 // declare: handles DECLARE: create, look up and delete topics, delete groups.
 // Shape:    one function a flag combination; the check that decides is made again when the
 //           mutation's turn comes.
-// Errors:   INVALID_TOPIC, QUOTA_EXCEEDED, TOPIC_EXISTS_MISMATCH, UNKNOWN_TOPIC,
+// Errors:   MUTATION_NOT_PACKABLE, INVALID_TOPIC, QUOTA_EXCEEDED, TOPIC_EXISTS_MISMATCH, UNKNOWN_TOPIC,
 //           GROUP_EXISTS_MISMATCH, METADATA_QUARANTINED, MALFORMED_PAYLOAD (flags that say nothing
 //           together), what propose says.
 // Suspends: handle.

@@ -31,8 +31,6 @@ constexpr Elsewhere ELSEWHERE[] = {
     {ErrorCode::RATE_LIMITED, NEVER_SENT},
     {ErrorCode::PRODUCER_EPOCH_STALE, "answers PUBs of a leader that lost leadership"},
     {ErrorCode::DLQ_PATH_OVERFLOW, "counts hops of replays: dead letters are not in this version"},
-    {ErrorCode::MUTATION_NOT_PACKABLE,
-     "names are judged first and no request carries more: Catalog's unit tests provoke it"},
     {ErrorCode::STORAGE_HIGH_WATERMARK,
      "needs a file system of its own: Refusals.a_disk_that_fills_up_stops_publishing_only"},
     {ErrorCode::SLOW_CONSUMER,
@@ -61,6 +59,7 @@ constexpr ErrorCode PROVOKED[] = {
     ErrorCode::UNKNOWN_PARTITION,
     ErrorCode::INTERNAL,
     ErrorCode::INVALID_TOPIC,
+    ErrorCode::MUTATION_NOT_PACKABLE,
     ErrorCode::SEQ_GAP,
     ErrorCode::SEQ_EXPIRED,
     ErrorCode::PRODUCER_SEQ_INVALID,
@@ -170,6 +169,8 @@ TEST(ContractCodes, of_topics_and_publishing) {
     expect_code(client->ask(pub), ErrorCode::UNKNOWN_PARTITION);
     expect_code(client->ask(wire::Declare{"orders..new", 1, 0}), ErrorCode::INVALID_TOPIC);
     expect_code(client->ask(pub_of(TopicId(2), "x")), ErrorCode::INVALID_TOPIC);
+    expect_code(client->ask(wire::Declare{std::string(65535, 'a'), 1, 0}),
+                ErrorCode::MUTATION_NOT_PACKABLE);
     expect_code(client->ask(wire::Declare{"orders", 3, 0}), ErrorCode::TOPIC_EXISTS_MISMATCH);
     expect_code(client->ask(wire::Declare{"wide", 1025, 0}), ErrorCode::QUOTA_EXCEEDED);
 

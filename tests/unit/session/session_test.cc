@@ -571,6 +571,10 @@ TEST_F(SessionTest, T_declare_creates_looks_up_and_deletes) {
         EXPECT_EQ(c.ask(fiber, declare_frame("many", 1025)).code, ErrorCode::QUOTA_EXCEEDED);
         EXPECT_EQ(c.ask(fiber, declare_frame("other", 0)).declare.partition_count,
                   4);  // the default
+        EXPECT_EQ(c.ask(fiber, declare_frame(std::string(65535, 'a'), 1)).code,
+                  ErrorCode::MUTATION_NOT_PACKABLE);  // T5
+        EXPECT_EQ(c.ask(fiber, declare_frame(std::string(252, 'a'), 1)).code,
+                  ErrorCode::INVALID_TOPIC);
         EXPECT_EQ(c.ask(fiber, declare_frame("a..b", 1)).code, ErrorCode::INVALID_TOPIC);
         EXPECT_EQ(c.ask(fiber, declare_frame("x.dlq", 1)).code, ErrorCode::INVALID_TOPIC);
         const std::uint16_t look_up = wire::DECLARE_FLAG_LOOKUP;

@@ -11,6 +11,7 @@
 #include "core/meta/metadata_log.h"
 #include "core/produce/publish.h"
 #include "core/replica/promise.h"
+#include "core/session/leftovers.h"
 #include "core/session/server.h"
 #include "core/session/topic_keeper.h"
 
@@ -150,6 +151,7 @@ Result<void> Broker::recover(Fiber& fiber) {
     parts_->delivery =
         MORTAR_TRY(Delivery::open(fiber, env_, *parts_->metadata, *parts_->partitions, delivery));
     parts_->keeper->follow(*parts_->delivery);
+    remove_leftovers(fiber, env_, *parts_->metadata);
     return {};
 }
 

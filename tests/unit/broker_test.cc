@@ -9,7 +9,11 @@
 #include <optional>
 
 #include "core/fiber/deadline.h"
+#include "core/log/segment.h"
+#include "core/meta/metadata_log.h"
+#include "core/produce/partition.h"
 #include "core/replica/promise.h"
+#include "core/wire/codec.h"
 #include "core/wire/frame.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
@@ -89,6 +93,81 @@ class BrokerTest : public ::testing::Test {
         pub.producer_seq = ProducerSeq(seq);
         pub.value = as_byte_span("value");
         return ask(fiber, reader, conn, pub);
+    }
+    // SUB of a new group, CONTROL_ACK, one PULL: how many MSG came. topic_id has one partition.
+    int consume(Fiber& fiber, wire::FrameReader& reader, Conn& conn, TopicId topic_id) {
+        const auto send = [&](const auto& message) {
+            ByteVector frame;
+            wire::encode(frame, message);
+            const ByteSpan parts[] = {frame};
+            EXPECT_TRUE(conn.write(fiber, parts, NEVER).ok());
+        };
+        const auto read = [&] {
+            return reader.read(fiber, {wire::MAX_FRAME_LEN, deadline_after(node.clock(), seconds(5))})
+                .value();
+        };
+        wire::Sub sub;
+        sub.group = "group";
+        sub.topic_id = topic_id;
+        send(sub);
+        wire::Pull pull;
+        wire::ControlAck installed;
+        for (int frames = 0; frames < 2; ++frames) {
+            const wire::FrameView frame = read();
+            if (wire::Op{frame.op} == wire::Op::NOTICE) {
+                const wire::Notice notice = wire::decode_notice(frame.payload).value();
+                installed = {notice.notice_id,        notice.kind,
+                             notice.group_id,         notice.membership_epoch,
+                             notice.assignment_epoch, notice.ownership_epoch,
+                             wire::ControlResult::OK};
+                continue;
+            }
+            const wire::SubResult joined =
+                wire::decode_sub_result(wire::decode_ok(frame.payload).value().result).value();
+            pull.subscription_id = joined.subscription_id;
+            pull.member_id = joined.member_id;
+            pull.membership_epoch = joined.membership_epoch;
+            pull.assignment_epoch = joined.assignment_epoch;
+        }
+        EXPECT_EQ(ask(fiber, reader, conn, installed).code, NO_ERROR);
+        pull.wait_ms = 500;
+        send(pull);
+        int count = 0;
+        while (wire::Op{read().op} == wire::Op::MSG)
+            ++count;
+        return count;
+    }
+    // Changes a byte of the value of a record, as it stands in the first segment of the partition.
+    void damage(const std::string& folder, std::uint64_t sequence) {
+        const std::string path = folder + "/" + segment_file_name(Sequence(1));
+        const std::optional<ByteVector> bytes = node.disk().cached_read(path);
+        ASSERT_TRUE(bytes.has_value());
+        for (std::size_t at = SEGMENT_HEAD_BYTES; at + RECORD_FIXED_BYTES <= bytes->size(); ++at) {
+            const Result<Record> record = parse_record(ByteSpan(*bytes).subspan(at));
+            if (!record.ok() || record->sequence != Sequence(sequence)) continue;
+            ASSERT_TRUE(node.disk().flip_bit(path, at + RECORD_FIXED_BYTES, 3));
+            return;
+        }
+        FAIL() << "no record " << sequence;
+    }
+    // Two topics of one partition, `count` records in the first of them.
+    void fill(std::uint64_t count) {
+        client([this, count](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+            for (const char* name : {"orders", "other"})
+                ask(fiber, reader, conn, wire::Declare{name, 1, 0});
+            for (std::uint64_t seq = 1; seq <= count; ++seq)
+                publish(fiber, reader, conn, TopicId(1), seq);
+        });
+    }
+    void expect_only_the_first_topic_is_quarantined(std::uint64_t next_seq) {
+        client([this, next_seq](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+            EXPECT_EQ(publish(fiber, reader, conn, TopicId(1), next_seq).code,
+                      ErrorCode::DIVERGENT_COMMITTED);
+            EXPECT_EQ(publish(fiber, reader, conn, TopicId(3), 1).code, NO_ERROR);
+        });
+        EXPECT_TRUE(broker->topic("orders")->is_quarantined);
+        EXPECT_FALSE(broker->topic("other")->is_quarantined);
+        EXPECT_EQ(broker->node_status().health, HealthStatus::SOFT);
     }
     bool saw(std::string_view word) const {
         for (const std::string& line : lines) {
@@ -280,6 +359,143 @@ TEST_F(BrokerTest, refuses_any_file_of_a_newer_version_before_it_changes_one) {
     }
     start();
     EXPECT_TRUE(broker->is_ready());
+}
+
+// covers COR-04
+TEST_F(BrokerTest, quarantines_a_partition_when_a_read_meets_a_damaged_record) {
+    start();
+    fill(5);
+    stop();
+    broker.reset();
+    damage("topics/1/0", 3);
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    EXPECT_EQ(broker->node_status().health, HealthStatus::HEALTHY);  // nobody has read it yet
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(consume(fiber, reader, conn, TopicId(1)), 2);
+    });
+    expect_only_the_first_topic_is_quarantined(6);
+    EXPECT_TRUE(saw("topics/1/0/00000000000000000001.seg: record 3 at"));
+    EXPECT_TRUE(saw("partition_quarantined"));
+    // A later start may believe its checkpoint, but not for longer than until somebody reads.
+    stop();
+    EXPECT_TRUE(ended->ok());
+}
+
+// covers COR-04
+TEST_F(BrokerTest, starts_with_a_quarantined_partition_when_its_windows_cannot_be_rebuilt) {
+    start();
+    fill(5);
+    stop();
+    broker.reset();
+    damage("topics/1/0", 3);
+    node.scheduler().spawn("test.remove", [this](Fiber& fiber) {
+        EXPECT_TRUE(node.disk().remove(fiber, "topics/1/0/producers.mqp").ok());
+    });
+    world.run_for(seconds(1));
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    expect_only_the_first_topic_is_quarantined(6);
+    EXPECT_TRUE(saw("partition_quarantined"));
+}
+
+// covers COR-04
+TEST_F(BrokerTest, starts_without_a_partition_that_cannot_be_read_and_serves_it_when_it_can) {
+    start();
+    fill(5);
+    stop();
+    broker.reset();
+    node.disk().faults().fails = [](const sim::DiskOperation& operation) {
+        return operation.path.starts_with("topics/1/0");
+    };
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    EXPECT_EQ(broker->node_status().health, HealthStatus::SOFT);
+    EXPECT_TRUE(saw("partition_not_opened"));
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(publish(fiber, reader, conn, TopicId(1), 6).code, ErrorCode::QUORUM_LOST);
+        EXPECT_EQ(publish(fiber, reader, conn, TopicId(3), 1).code, NO_ERROR);
+        // Where the log ends is not known, so nobody can begin there.
+        wire::Sub latest;
+        latest.group = "latest";
+        latest.topic_id = TopicId(1);
+        latest.start_policy = wire::StartPolicy::LATEST;
+        EXPECT_EQ(ask(fiber, reader, conn, latest).code, ErrorCode::QUORUM_LOST);
+    });
+    node.disk().faults().fails = nullptr;
+    world.run_for(REOPEN_BACKOFF_MAX + seconds(1));
+    EXPECT_EQ(broker->node_status().health, HealthStatus::HEALTHY);
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(publish(fiber, reader, conn, TopicId(1), 5).pub.sequence, Sequence(5));
+        EXPECT_EQ(publish(fiber, reader, conn, TopicId(1), 6).pub.sequence, Sequence(6));
+        EXPECT_EQ(consume(fiber, reader, conn, TopicId(1)), 6);
+    });
+}
+
+// Contract E3, T4: what a deletion could not finish is finished by the next start; nothing else is touched.
+TEST_F(BrokerTest, removes_what_is_left_of_deleted_topics_and_leaves_what_it_does_not_know) {
+    start();
+    fill(3);
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(consume(fiber, reader, conn, TopicId(1)), 3);
+        EXPECT_EQ(publish(fiber, reader, conn, TopicId(3), 1).code, NO_ERROR);
+    });
+    world.run_for(seconds(1));
+    ASSERT_TRUE(node.disk().cached_names("groups/1/0").size() > 0);
+    node.disk().faults().fails = [](const sim::DiskOperation& operation) {
+        return operation.op == sim::DiskOp::REMOVE;
+    };
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(ask(fiber, reader, conn, wire::Declare{"orders", 0, wire::DECLARE_FLAG_DELETE}).code,
+                  NO_ERROR);
+    });
+    EXPECT_FALSE(node.disk().cached_names("topics/1/0").empty());
+    kill_and_restart();
+    node.disk().faults().fails = nullptr;
+    node.scheduler().spawn("test.strange", [this](Fiber& fiber) {
+        for (const char* folder : {"topics/99/0", "topics/notes", "groups/7", "backup"})
+            EXPECT_TRUE(node.disk().make_folders(fiber, folder).ok());
+    });
+    world.run_for(seconds(1));
+    lines.clear();
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    EXPECT_TRUE(node.disk().cached_names("topics/1/0").empty());
+    EXPECT_TRUE(node.disk().cached_names("groups/1/0").empty());
+    EXPECT_EQ(node.disk().cached_names("topics"), (std::vector<std::string>{"3", "99", "notes"}));
+    EXPECT_EQ(node.disk().cached_names("groups"), (std::vector<std::string>{"7"}));
+    for (const char* path : {"topics/99", "topics/notes", "groups/7", "backup"})
+        EXPECT_TRUE(saw(std::string("path=") + path)) << path;
+    EXPECT_FALSE(saw("path=identity"));
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(publish(fiber, reader, conn, TopicId(3), 1).pub.result_flags,
+                  wire::RESULT_FLAG_DEDUPLICATED);
+    });
+}
+
+// Design 3, R2: metadata that a disk error closed comes back, and says meanwhile that it is closed.
+TEST_F(BrokerTest, is_read_only_while_the_metadata_log_is_closed) {
+    start();
+    fill(1);
+    node.disk().faults().fails = [](const sim::DiskOperation& operation) {
+        return operation.path.starts_with("metadata/") && operation.op == sim::DiskOp::SYNC_DATA;
+    };
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(ask(fiber, reader, conn, wire::Declare{"new", 1, 0}).code,
+                  ErrorCode::MUTATION_FENCED);
+        EXPECT_EQ(ask(fiber, reader, conn, wire::Declare{"new", 1, 0}).code,
+                  ErrorCode::METADATA_READ_ONLY);
+        EXPECT_EQ(broker->node_status().health, HealthStatus::READ_ONLY);
+        EXPECT_EQ(publish(fiber, reader, conn, TopicId(1), 2).code, NO_ERROR);
+    });
+    node.disk().faults().fails = nullptr;
+    world.run_for(METADATA_REOPEN_BACKOFF_MAX + seconds(1));
+    EXPECT_EQ(broker->node_status().health, HealthStatus::HEALTHY);
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(ask(fiber, reader, conn, wire::Declare{"new", 1, 0}).code, NO_ERROR);
+    });
+    stop();
+    EXPECT_TRUE(ended->ok());
 }
 
 TEST_F(BrokerTest, stop_answers_the_pubs_that_were_read) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -126,6 +127,16 @@ struct Answer {
     ByteVector payload;  // of the frame
     ByteVector result;   // of an OK
 };
+
+// True as soon as the condition holds; false when it does not within the time.
+template <class Condition>
+bool eventually(const Condition& holds, Millis timeout = Millis(20'000)) {
+    for (const SteadyTime deadline = now() + timeout; now() < deadline;) {
+        if (holds()) return true;
+        std::this_thread::sleep_for(Millis(5));
+    }
+    return holds();
+}
 
 class RawClient {
   public:

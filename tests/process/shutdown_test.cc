@@ -3,6 +3,10 @@
 // covers contract 8 (SIGTERM), R1, DUR
 #include <gtest/gtest.h>
 
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <map>
 #include <set>
@@ -26,7 +30,7 @@ std::string value_of(int producer, std::uint64_t seq) {
 // Publishes with a full pipeline until the connection ends.
 struct Producer {
     std::uint64_t sent_count = 0;
-    std::uint64_t ok_count = 0;
+    std::atomic<std::uint64_t> ok_count = 0;  // others look while it runs
     std::uint64_t refused_count = 0;
     std::string fault;
 
@@ -97,7 +101,12 @@ TEST(Shutdown, answers_pubs_in_flight_and_keeps_what_it_acknowledged) {
                                                            topic, i + 1);
             });
         }
-        std::this_thread::sleep_for(Millis(1'500));
+        const auto is_under_way = [&] {
+            return std::all_of(producers.begin(), producers.end(), [](const Producer& producer) {
+                return producer.ok_count > 4 * OUTSTANDING_MAX;
+            });
+        };
+        ASSERT_TRUE(eventually(is_under_way));
         const SteadyTime asked = now();
         broker.program().signal(SIGTERM);
         const std::optional<int> exit_code = broker.program().wait(Millis(30'000));
@@ -153,7 +162,12 @@ TEST(Shutdown, waits_for_no_client_that_reads_nothing) {
         subscribe(*deaf, "deaf", topic, 1, 65'535, 512u << 20);
     ASSERT_TRUE(member.has_value());
     deaf->say(pull_of(*member, 0, 5'000));
-    std::this_thread::sleep_for(Millis(500));
+    // More than its answers: the broker is sending what nobody takes.
+    const auto is_sent_to = [&] {
+        int unread_bytes = 0;
+        return ::ioctl(deaf->descriptor(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 64 * 1024;
+    };
+    ASSERT_TRUE(eventually(is_sent_to));
     const SteadyTime asked = now();
     EXPECT_EQ(broker.stop(), 0) << broker.program().output();
     EXPECT_LT(now() - asked, Millis(12'000));

@@ -61,6 +61,20 @@ std::size_t disk_thread_count(pid_t pid) {
     return disk_threads(pid).size();
 }
 
+bool is_tracing_allowed() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::pause();
+        ::_exit(0);
+    }
+    const bool is_allowed = child > 0 && ::ptrace(PTRACE_SEIZE, child, nullptr, nullptr) == 0;
+    if (child > 0) {
+        ::kill(child, SIGKILL);
+        ::waitpid(child, nullptr, 0);
+    }
+    return is_allowed;
+}
+
 StalledDisk::StalledDisk(pid_t pid) : thread_([this, pid] { hold(pid); }) {
     while (!holding_ && allowed_)
         std::this_thread::sleep_for(LOOK_AGAIN);

@@ -15,6 +15,9 @@ namespace mortar::process {
 // The pool starts its threads as it needs them; one that starts later would go round the held ones.
 std::size_t disk_thread_count(pid_t pid);
 
+// Where the kernel or a container forbids it, nothing below works.
+bool is_tracing_allowed();
+
 class StalledDisk {
   public:
     // Returns when no disk thread can write or sync any more, or when it cannot be done.

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <unistd.h>
+#include <sys/syscall.h>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,16 +76,36 @@ TEST(RealScheduler, runs_posted_calls_of_other_threads_all_and_in_each_threads_o
     EXPECT_EQ(done, THREADS * CALLS);
 }
 
+// The kernel has taken the thread off its processor: it waits in a system call.
+bool wait_until_asleep(pid_t thread) {
+    const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
+    for (int i = 0; i < 10'000; ++i) {
+        std::ifstream stat(path);
+        std::string line;
+        std::getline(stat, line);
+        // The state stands behind the name in brackets.
+        const std::size_t name_end = line.rfind(')');
+        if (name_end != std::string::npos && line.compare(name_end, 3, ") S") == 0) return true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+}
+
 TEST(RealScheduler, a_post_wakes_a_sleeping_loop) {
     RealWorld world;
+    const auto loop_thread = static_cast<pid_t>(::syscall(SYS_gettid));
+    bool is_asleep = false;
+    MonoTime posted;
     std::thread poster([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        is_asleep = wait_until_asleep(loop_thread);
+        posted = world.in(Duration{});
         world.loop().post([&] { world.loop().stop(); });
     });
-    const MonoTime before = world.in(Duration{});
     world.real->run();
+    const Duration took = world.in(Duration{}) - posted;
     poster.join();
-    EXPECT_LT(world.in(Duration{}) - before, milliseconds(300));
+    EXPECT_TRUE(is_asleep);
+    EXPECT_LT(took, milliseconds(300));  // a nap alone would last up to 500 ms
 }
 
 TEST(RealScheduler, posted_calls_that_no_loop_ran_are_freed) {
@@ -97,20 +120,24 @@ TEST(RealScheduler, posted_calls_that_no_loop_ran_are_freed) {
 
 TEST(RealScheduler, turns_signals_into_calls_on_the_loop) {
     std::vector<int> caught;
+    std::atomic<std::size_t> caught_count = 0;
     {
         RealWorld world;
         ASSERT_TRUE(world.loop()
                         .catch_signals({SIGTERM, SIGINT},
                                        [&](int number) {
                                            caught.push_back(number);
+                                           caught_count = caught.size();
                                            if (caught.size() == 2) world.loop().stop();
                                        })
                         .ok());
         // A disk thread exists: the signal must not end in it.
         world.run_fiber([&](Fiber& fiber) { EXPECT_TRUE(world.env().disk.space(fiber).ok()); });
-        std::thread sender([] {
+        std::thread sender([&caught_count] {
             kill(getpid(), SIGTERM);
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            // The lower number would come first if both were pending.
+            for (int i = 0; i < 10'000 && caught_count == 0; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
             kill(getpid(), SIGINT);
         });
         world.real->run();

@@ -242,6 +242,7 @@ void Producer::on_answer(Partition& partition, std::uint64_t number, Result<Byte
     } else if (partition.unanswered == 0) {
         recover(partition);
     }
+    drop_forgotten();
 }
 
 void Producer::on_failure(Partition& partition, Entry& entry, Error error) {
@@ -392,6 +393,7 @@ void Producer::tend(Fiber& fiber) {
                 next_tend_ = std::min(next_tend_, next);
             }
         }
+        drop_forgotten();
     }
 }
 
@@ -437,6 +439,22 @@ void Producer::wake_tender_at(MonoTime when) {
 void Producer::forget_topic(TopicId topic_id) {
     std::erase_if(topic_by_name_,
                   [&](const auto& item) { return item.second->info.topic_id == topic_id; });
+    for (const std::unique_ptr<Topic>& topic : topics_) {
+        if (topic->info.topic_id != topic_id || topic->is_forgotten) continue;
+        topic->is_forgotten = true;
+        ++forgotten_count_;
+    }
+}
+
+void Producer::drop_forgotten() {
+    if (forgotten_count_ == 0) return;
+    const auto is_idle = [](const Partition& partition) {
+        return partition.unanswered == 0 && partition.entries.empty();
+    };
+    forgotten_count_ -= std::erase_if(topics_, [&](const std::unique_ptr<Topic>& topic) {
+        return topic->is_forgotten &&
+               std::all_of(topic->partitions.begin(), topic->partitions.end(), is_idle);
+    });
 }
 
 Result<void> Producer::flush(Fiber& fiber, MonoTime deadline) {

@@ -47,6 +47,7 @@ struct ProducerStats {
     std::uint64_t deduplicated = 0;
     std::uint64_t failed = 0;
     std::uint64_t resent = 0;
+    std::size_t known_topics = 0;  // that are kept now
 };
 
 class Producer : private LinkHandler {
@@ -69,7 +70,11 @@ class Producer : private LinkHandler {
     void close(Fiber& fiber);
 
     Link& link() { return link_; }
-    const ProducerStats& stats() const { return stats_; }
+    ProducerStats stats() const {
+        ProducerStats stats = stats_;
+        stats.known_topics = topics_.size();
+        return stats;
+    }
     std::size_t unresolved_count() const { return unresolved_count_; }
 
   private:
@@ -118,6 +123,7 @@ class Producer : private LinkHandler {
         TopicInfo info;
         std::uint16_t next_partition = 0;
         std::vector<Partition> partitions;
+        bool is_forgotten = false;  // goes once nothing of it waits for an answer
     };
 
     void on_up() override;
@@ -146,6 +152,7 @@ class Producer : private LinkHandler {
     void expire(Partition& partition, MonoTime now);
     void wake_tender_at(MonoTime when);
     void forget_topic(TopicId topic_id);
+    void drop_forgotten();
     ProducerId new_producer_id();
 
     ClientEnv env_;
@@ -156,7 +163,8 @@ class Producer : private LinkHandler {
     bool started_ = false;
     bool closed_ = false;
 
-    std::vector<std::unique_ptr<Topic>> topics_;  // never freed: answers refer to their partitions
+    std::vector<std::unique_ptr<Topic>> topics_;  // answers refer to their partitions
+    std::size_t forgotten_count_ = 0;             // of topics_
     std::map<std::string, Topic*, std::less<>> topic_by_name_;
     std::size_t buffered_count_ = 0;
     std::size_t buffered_bytes_ = 0;

@@ -295,8 +295,36 @@ TEST(Producer, a_topic_that_was_deleted_and_created_anew_is_looked_up_again) {
         world.broker.topics.erase("orders");
         world.broker.add_topic("orders", 1);
         EXPECT_TRUE(producer.publish(fiber, "orders", "", "b").is(ErrorCode::UNKNOWN_TOPIC));
+        EXPECT_EQ(producer.stats().known_topics, 0u) << "nothing of the deleted topic stays";
         EXPECT_TRUE(producer.publish(fiber, "orders", "", "c").ok());
+        EXPECT_EQ(producer.stats().known_topics, 1u);
         EXPECT_TRUE(producer.publish(fiber, "missing", "", "x").is(ErrorCode::UNKNOWN_TOPIC));
+        producer.close(fiber);
+    }));
+}
+
+TEST(Producer, a_deleted_topic_stays_until_all_its_messages_are_answered) {
+    ClientWorld world;
+    world.broker.add_topic("orders", 4);
+    ASSERT_TRUE(world.run([&](Fiber& fiber) {
+        Producer producer(world.env(), world.link_options());
+        producer.start();
+        ASSERT_TRUE(producer.publish(fiber, "orders", "", "a").ok());
+        world.broker.topics.erase("orders");
+        int refused = 0;
+        for (int i = 0; i < 40; ++i) {
+            ASSERT_TRUE(producer
+                            .publish_async(fiber, "orders", "", "x",
+                                           [&](Result<Published> result) {
+                                               refused += result.is(ErrorCode::UNKNOWN_TOPIC) ? 1 : 0;
+                                           })
+                            .ok());
+        }
+        EXPECT_EQ(producer.stats().known_topics, 1u);
+        ASSERT_TRUE(producer.flush(fiber).ok());
+        world.sleep(fiber, milliseconds(10));
+        EXPECT_EQ(refused, 40);
+        EXPECT_EQ(producer.stats().known_topics, 0u);
         producer.close(fiber);
     }));
 }

@@ -223,8 +223,11 @@ bool Workload::consume_one(Fiber& fiber, ConsumerApp& app, Rng& rng, client::Con
     if (consumer.stats().subscriptions > 0) app.subscribed = true;
     if (!message.ok()) {
         if (message.is(ErrorCode::TIMED_OUT)) return true;
-        // The member before this one may not be expelled yet.
-        const bool comes_back = message.is(ErrorCode::GROUP_MEMBER_LIMIT) || message.is(ErrorCode::CANCELLED);
+        // The member of the process that died before this one may not be expelled yet. One that was in the group already
+        // waits for that by itself.
+        const bool is_locked_out =
+            message.is(ErrorCode::GROUP_MEMBER_LIMIT) && consumer.stats().subscriptions == 0;
+        const bool comes_back = is_locked_out || message.is(ErrorCode::CANCELLED);
         if (!comes_back) failures_.push_back("a consumer failed: " + message.error().to_string());
         (void)env.scheduler.sleep_until(fiber, env.clock.now() + STEP_WAIT);
         return false;

@@ -13,6 +13,7 @@ namespace mortar::client {
 namespace {
 
 constexpr Duration RETRY_PAUSE = milliseconds(100);
+constexpr Duration RETRY_PAUSE_MAX = seconds(2);
 // A lease counts as over a little early: the broker's began before the message arrived here.
 constexpr std::int64_t LEASE_PARTS = 10;
 constexpr std::int64_t PROGRESSES_PER_LEASE = 3;
@@ -21,6 +22,13 @@ bool ends_membership(ErrorCode code) {
     return code == ErrorCode::STALE_GENERATION || code == ErrorCode::NOT_OWNER ||
            code == ErrorCode::STALE_OWNER || code == ErrorCode::UNKNOWN_MEMBER ||
            code == ErrorCode::MAX_WAITING_PULLS;
+}
+
+// failure_count from 1.
+Duration retry_pause(int failure_count) {
+    constexpr int DOUBLINGS_MAX = 5;  // 100 ms x 2^5 is above RETRY_PAUSE_MAX already
+    return std::min(RETRY_PAUSE * (std::int64_t{1} << std::min(failure_count - 1, DOUBLINGS_MAX)),
+                    RETRY_PAUSE_MAX);
 }
 
 template <class Message>
@@ -173,6 +181,16 @@ void Consumer::flush_batch() {
     }
 }
 
+void Consumer::send_refused(MonoTime due) {
+    while (!sub_.refused.empty() && sub_.refused.begin()->first <= due) {
+        const Settlement settlement = std::move(sub_.refused.begin()->second);
+        sub_.refused.erase(sub_.refused.begin());
+        const auto found = sub_.unsettled.find(settlement.delivery_id);
+        MORTAR_ASSERT(found != sub_.unsettled.end());
+        send_settlement(settlement, found->second);
+    }
+}
+
 void Consumer::send_settlement(const Settlement& settlement, const Delivery& delivery) {
     // A session that just ended is cleaned up by on_down, which answers who waits.
     if (!link_.is_up()) {
@@ -218,9 +236,9 @@ void Consumer::on_settled(const Settlement& settlement, Result<ByteSpan> answer)
     } else if (answer.ok() || answer.is(ErrorCode::UNKNOWN_DELIVERY)) {
         confirm(settlement, found->second);
     } else if (error_info(answer.error().code).retryable) {
-        sub_.batch.push_back(settlement);
-        sub_.batch_bytes += found->second.bytes;
-        sub_.batch_due = env_.clock.now() + RETRY_PAUSE;
+        ++found->second.refusal_count;
+        const Duration pause = retry_pause(found->second.refusal_count);
+        sub_.refused.emplace(env_.clock.now() + pause, settlement);
     } else {
         env_.log.debug("client_settle_refused", {{"reason", answer.error().to_string()}});
         erase_delivery(settlement.delivery_id);
@@ -275,9 +293,11 @@ void Consumer::on_up() {
 void Consumer::on_down(const Error& why) {
     const Subscription ended = std::exchange(sub_, {});
     queue_.clear();
-    for (const Settlement& settlement : ended.batch) {
-        answer_waiter(settlement, make_error(ErrorCode::CONNECTION_CLOSED, why.to_string()));
-    }
+    const Error unknown = make_error(ErrorCode::CONNECTION_CLOSED, why.to_string());
+    for (const Settlement& settlement : ended.batch)
+        answer_waiter(settlement, unknown);
+    for (const auto& [due, settlement] : ended.refused)
+        answer_waiter(settlement, unknown);
     work_.notify_one();
     settled_.notify_all();
 }
@@ -298,15 +318,23 @@ void Consumer::run(Fiber& fiber) {
             return;
         } else if (subscribed.is(ErrorCode::CONNECTION_CLOSED)) {
             // The link connects again by itself, after its backoff.
-        } else if (error_info(subscribed.error().code).retryable) {
+        } else if (may_subscribe_later(subscribed.error().code)) {
+            ++subscribe_failure_count_;
             if (session != link_.session()) continue;
-            if (!env_.scheduler.sleep_until(fiber, env_.clock.now() + RETRY_PAUSE).ok()) return;
+            const Duration pause = retry_pause(subscribe_failure_count_);
+            if (!env_.scheduler.sleep_until(fiber, env_.clock.now() + pause).ok()) return;
         } else {
             fail(std::move(subscribed).error());
             return;
         }
         if (fiber.is_cancelled()) return;
     }
+}
+
+bool Consumer::may_subscribe_later(ErrorCode code) const {
+    // The broker may keep this consumer's own member a while, after a connection that died unnoticed.
+    if (code == ErrorCode::GROUP_MEMBER_LIMIT) return stats_.subscriptions > 0;
+    return error_info(code).retryable;
 }
 
 void Consumer::fail(Error why) {
@@ -353,6 +381,7 @@ void Consumer::on_subscribed(const wire::SubResult& result) {
     sub_.membership_epoch = result.membership_epoch;
     sub_.assignment_epoch = result.assignment_epoch;
     ++stats_.subscriptions;
+    subscribe_failure_count_ = 0;
     env_.log.debug("client_subscribed", {{"group", options_.group}});
 }
 
@@ -368,10 +397,8 @@ void Consumer::serve(Fiber& fiber) {
 // Sends what is due, in the order in which the broker should see it; returns when something is due next.
 MonoTime Consumer::do_due_work(MonoTime now) {
     const bool app_waits = waiting_count_ > 0 || closing_;
-    const bool retry_later =
-        sub_.batch_due > now + ACK_BATCH_WAIT;  // a refused ack waits its pause
-    if (!sub_.batch.empty() && (sub_.batch_due <= now || (app_waits && !retry_later)))
-        flush_batch();
+    if (!sub_.batch.empty() && (sub_.batch_due <= now || app_waits)) flush_batch();
+    send_refused(now);
     finish_revokes(now);
     if (sub_.next_progress <= now) send_progress(now);
     if (!sub_.pull_pending && !closing_ && has_free_credit() && sub_.pull_not_before <= now) pull();
@@ -380,6 +407,7 @@ MonoTime Consumer::do_due_work(MonoTime now) {
 
     MonoTime next = sub_.next_progress;
     if (!sub_.batch.empty()) next = std::min(next, sub_.batch_due);
+    if (!sub_.refused.empty()) next = std::min(next, sub_.refused.begin()->first);
     for (const auto& [partition, revoke] : sub_.revoking)
         next = std::min(next, revoke.deadline);
     if (!sub_.pull_pending && sub_.pull_not_before > now)
@@ -439,7 +467,7 @@ void Consumer::on_pulled(const Result<ByteSpan>& answer) {
 void Consumer::grow_window() {
     constexpr std::uint32_t LARGEST_MESSAGE = wire::MAX_KEY_LEN + wire::MAX_MSG_VALUE_LEN;
     options_.credit_bytes =
-        std::min(std::max(options_.credit_bytes, LARGEST_MESSAGE), CREDIT_BYTES_MAX);
+        std::min(std::max(options_.credit_bytes, LARGEST_MESSAGE), WINDOW_BYTES_MAX);
     wire::Credit credit;
     credit.subscription_id = sub_.subscription_id;
     credit.membership_epoch = sub_.membership_epoch;
@@ -568,7 +596,9 @@ void Consumer::finish_revokes(MonoTime now) {
             ++it;
             continue;
         }
-        flush_batch();  // settled before the CONTROL_ACK counts, after it no more
+        // Settled before the CONTROL_ACK counts, after it no more.
+        flush_batch();
+        send_refused(NEVER);
         send_control_ack(it->second.notice, wire::ControlResult::OK);
         sub_.owned.erase(partition);
         it = sub_.revoking.erase(it);
@@ -603,21 +633,15 @@ void Consumer::send_control_ack(const wire::Notice& notice, wire::ControlResult 
                }));
 }
 
-std::vector<PartitionIndex> Consumer::owned_partitions() const {
-    std::vector<PartitionIndex> owned;
-    for (const auto& [partition, ownership_epoch] : sub_.owned) {
-        if (!sub_.revoking.contains(partition)) owned.push_back(partition);
-    }
-    return owned;
-}
-
 void Consumer::close(Fiber& fiber) {
     if (closed_) return;
     closing_ = true;
     messages_.notify_all();
     const MonoTime deadline = env_.clock.now() + CLOSE_PATIENCE;
     work_.notify_one();
-    while (sub_.is_active && !fatal_ && (!sub_.batch.empty() || sub_.settling_count > 0)) {
+    send_refused(NEVER);
+    while (sub_.is_active && !fatal_ &&
+           (!sub_.batch.empty() || !sub_.refused.empty() || sub_.settling_count > 0)) {
         if (!settled_.wait(fiber, deadline).ok()) break;
     }
     if (sub_.is_active && link_.is_up() && !fiber.is_cancelled()) {

@@ -5,7 +5,7 @@
 //           that it holds is renewed by PROGRESS.
 // Owns:     its Link; messages handed out belong to the caller.
 // Errors:   next: TIMED_OUT; CONNECTION_CLOSED after close; the group's end for this member (UNKNOWN_TOPIC,
-//           GROUP_EXISTS_MISMATCH, GROUP_MEMBER_LIMIT, AUTH_FAILED ..), the same at each call. ack_and_wait: CONNECTION_CLOSED
+//           GROUP_EXISTS_MISMATCH, AUTH_FAILED, GROUP_MEMBER_LIMIT at the first SUB ..), the same at each call. ack_and_wait: CONNECTION_CLOSED
 //           = unknown: the message may come again, and is then settled without the application.
 // Suspends: next, ack_and_wait, close. ack and nack do not.
 // Invariant: first deliveries of a partition come in the order of their sequences. What was acked here is not handed
@@ -31,7 +31,7 @@ inline constexpr Duration REVOKE_GRACE = seconds(3);
 inline constexpr Duration CLOSE_PATIENCE = seconds(3);
 // Acks that the broker has not confirmed are remembered up to so many; the oldest positions go first.
 inline constexpr std::size_t UNCONFIRMED_ACKS_MAX = 65'536;
-inline constexpr std::uint32_t CREDIT_BYTES_MAX = 512 * 1024 * 1024;
+inline constexpr std::uint32_t WINDOW_BYTES_MAX = 512 * 1024 * 1024;
 
 struct ConsumerOptions {
     std::string topic;
@@ -89,9 +89,6 @@ class Consumer : private LinkHandler {
 
     Link& link() { return link_; }
     const ConsumerStats& stats() const { return stats_; }
-    // Partitions that this member owns now, ascending.
-    std::vector<PartitionIndex> owned_partitions() const;
-    const std::optional<Error>& fatal_error() const { return fatal_; }
 
   private:
     struct AckWaiter {
@@ -107,6 +104,7 @@ class Consumer : private LinkHandler {
         std::size_t bytes = 0;
         MonoTime received_at;
         MonoTime progress_at;
+        int refusal_count = 0;  // of its settlement
     };
     struct Settlement {
         DeliveryId delivery_id;
@@ -136,7 +134,8 @@ class Consumer : private LinkHandler {
         std::size_t batch_bytes = 0;
         MonoTime batch_due = NEVER;
         MonoTime next_progress = NEVER;
-        std::size_t settling_count = 0;  // sent, not answered
+        std::multimap<MonoTime, Settlement> refused;  // by when each is sent again
+        std::size_t settling_count = 0;               // sent, not answered
     };
 
     void on_up() override;
@@ -149,6 +148,7 @@ class Consumer : private LinkHandler {
     void on_subscribed(const wire::SubResult& result);
     void serve(Fiber& fiber);
     MonoTime do_due_work(MonoTime now);
+    bool may_subscribe_later(ErrorCode code) const;
     void fail(Error why);
 
     bool has_free_credit() const;
@@ -168,6 +168,7 @@ class Consumer : private LinkHandler {
     void add_to_batch(Settlement settlement, std::size_t bytes);
     bool batch_is_full() const;
     void flush_batch();
+    void send_refused(MonoTime due);
     void send_settlement(const Settlement& settlement, const Delivery& delivery);
     void on_settled(const Settlement& settlement, Result<ByteSpan> answer);
     void confirm(const Settlement& settlement, const Delivery& delivery);
@@ -189,7 +190,8 @@ class Consumer : private LinkHandler {
     Subscription sub_;
     std::deque<Message> queue_;
     std::set<std::pair<PartitionIndex, Sequence>> unconfirmed_acks_;
-    std::size_t waiting_count_ = 0;  // fibers in next
+    std::size_t waiting_count_ = 0;    // fibers in next
+    int subscribe_failure_count_ = 0;  // in a row
     ConsumerStats stats_;
     Event messages_;
     Event work_;

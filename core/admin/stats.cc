@@ -137,6 +137,7 @@ void write_group_partition(JsonWriter& writer, const GroupPartitionStatus& parti
     writer.key("lag").number(partition.lag);
     writer.key("in_flight").number(partition.in_flight);
     writer.key("parked").number(partition.parked);
+    writer.key("state").string(partition.is_served ? "active" : "unserved");
     writer.end_object();
 }
 
@@ -240,6 +241,7 @@ AdminAnswer answer_node(const AdminState& state, const Query& query) {
     writer.key("leader_epoch").number(node.leader_epoch.value);
     writer.key("quorum_state").number(node.quorum_state);
     writer.key("status").string(health_name(node.health));
+    writer.key("unserved_group_partitions").number(node.unserved_count);
     writer.end_object().end_object();
     return answer;
 }

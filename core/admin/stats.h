@@ -31,6 +31,8 @@ struct NodeStatus {
     // While RECOVERING: partitions opened, of how many.
     std::uint64_t recovered_count = 0;
     std::uint64_t recovering_count = 0;
+    // Partitions not served to some group, since its delivery ledger cannot be read or written.
+    std::uint64_t unserved_count = 0;
 };
 
 struct PartitionStatus {
@@ -60,6 +62,7 @@ struct GroupPartitionStatus {
     std::uint64_t lag = 0;
     std::uint64_t in_flight = 0;
     std::uint64_t parked = 0;
+    bool is_served = true;  // else its delivery ledger cannot be read or written
 };
 
 struct GroupStatus {

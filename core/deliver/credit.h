@@ -31,8 +31,6 @@ class CreditWindow {
     void give_back(std::uint32_t message_bytes);
 
     wire::CreditResult apply(wire::CreditMode mode, std::uint16_t count, std::uint32_t bytes);
-    std::uint32_t in_flight_count() const { return in_flight_count_; }
-    std::uint32_t in_flight_bytes() const { return in_flight_bytes_; }
 
   private:
     std::uint32_t window_count_;

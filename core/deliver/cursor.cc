@@ -148,7 +148,8 @@ void encode_cursor(ByteVector& into, std::uint64_t cursor_epoch, const SettledSe
 
 Result<CursorImage> decode_cursor(ByteSpan bytes) {
     ByteReader reader(bytes);
-    if (as_string_view(reader.bytes(CURSOR_MAGIC.size())) != CURSOR_MAGIC) return damaged("wrong magic");
+    if (as_string_view(reader.bytes(CURSOR_MAGIC.size())) != CURSOR_MAGIC)
+        return damaged("wrong magic");
     const std::uint8_t version = reader.u8();
     if (!reader.failed() && version > CURSOR_VERSION)
         return make_error(ErrorCode::UNSUPPORTED_FORMAT,

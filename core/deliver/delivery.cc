@@ -16,7 +16,11 @@ Result<std::unique_ptr<Delivery>> Delivery::open(Fiber& fiber, Env& env, Metadat
                                                  PartitionTable& partitions,
                                                  DeliveryOptions options) {
     auto core = std::make_unique<DeliveryCore>(env, metadata, partitions, options);
-    MORTAR_TRY(core->start(fiber));
+    const Result<void> started = core->start(fiber);
+    if (!started.ok()) {
+        (void)core->close(fiber);  // what began must end; why it did not start says more
+        return started.error();
+    }
     return std::unique_ptr<Delivery>(std::move(core));
 }
 
@@ -41,7 +45,7 @@ DeliveryCore::~DeliveryCore() {
 
 Result<void> DeliveryCore::start(Fiber& fiber) {
     for (const auto& [group_id, group] : metadata_.catalog().groups())
-        groups_.emplace(group_id, make_group_state(group));
+        groups_.emplace(group_id, make_live_group(group));
     for (const auto& [group_id, state] : groups_) {
         for (const auto& partition : state->partitions)
             MORTAR_TRY(partition->open(fiber));
@@ -56,15 +60,16 @@ Result<void> DeliveryCore::start(Fiber& fiber) {
     return {};
 }
 
-std::shared_ptr<GroupState> DeliveryCore::make_group_state(const ConsumerGroup& group) {
-    auto state = std::make_shared<GroupState>();
+std::shared_ptr<LiveGroup> DeliveryCore::make_live_group(const ConsumerGroup& group) {
+    auto state = std::make_shared<LiveGroup>();
     state->group_id = group.group_id;
     state->topic_id = group.topic_id;
-    const GroupPartition::Parts parts{env_,
-                                      timers_,
-                                      jitter_,
-                                      {options_.delivery_max_attempts, options_.delivery_lease},
-                                      options_.ledger_bytes_min};
+    const GroupPartition::Parts parts{
+        env_,
+        timers_,
+        jitter_,
+        {options_.delivery_max_attempts, options_.delivery_lease, options_.unsettled_count_max},
+        options_.ledger_bytes_min};
     for (std::size_t i = 0; i < group.start_after.size(); ++i) {
         state->partitions.push_back(std::make_unique<GroupPartition>(
             parts, partition_folder(group.group_id, i),
@@ -75,8 +80,8 @@ std::shared_ptr<GroupState> DeliveryCore::make_group_state(const ConsumerGroup& 
 
 void DeliveryCore::end_group(GroupId group_id) {
     const auto it = groups_.find(group_id);
-    if (it == groups_.end()) return;
-    const std::shared_ptr<GroupState> state = it->second;
+    if (it == groups_.end() || it->second->is_removed) return;
+    const std::shared_ptr<LiveGroup> state = it->second;
     const bool is_topic_gone = metadata_.catalog().find_topic(state->topic_id) == nullptr;
     state->is_removed = true;
     state->changed.notify_all();
@@ -88,19 +93,31 @@ void DeliveryCore::end_group(GroupId group_id) {
 Result<void> DeliveryCore::remove_group(Fiber& fiber, GroupId group_id) {
     const auto it = groups_.find(group_id);
     if (it == groups_.end()) return {};
-    const std::shared_ptr<GroupState> state = it->second;
+    const std::shared_ptr<LiveGroup> state = it->second;
     MORTAR_ASSERT(state->is_removed);
-    groups_.erase(it);
     // A fiber that reads the partition's log must be out of it before the log goes.
     while (state->dispatch_count > 0 || !state->is_open)
-        MORTAR_TRY(state->changed.wait(fiber));
-    for (std::size_t i = 0; i < state->partitions.size(); ++i) {
-        MORTAR_TRY(state->partitions[i]->remove(fiber));
+        MORTAR_TRY(state->changed.wait(fiber));  // cancelled: close ends the partitions
+    Result<void> first_failure;
+    for (const auto& partition : state->partitions) {
+        Result<void> gone = partition->remove(fiber);
+        MORTAR_ASSERT(partition->is_ended());
+        if (!gone.ok() && first_failure.ok()) first_failure = std::move(gone);
     }
-    const std::string folder = "groups/" + std::to_string(group_id.value);
-    const Result<void> removed = env_.disk.remove(fiber, folder);
-    if (!removed.ok() && !removed.is(ErrorCode::NOT_FOUND)) return removed;
-    return {};
+    groups_.erase(group_id);
+    if (!first_failure.ok()) return first_failure;
+    return remove_group_folder(fiber, "groups/" + std::to_string(group_id.value));
+}
+
+Result<void> DeliveryCore::remove_group_folder(Fiber& fiber, const std::string& folder) {
+    const Result<std::vector<DirEntry>> entries = env_.disk.list(fiber, folder);
+    if (entries.is(ErrorCode::NOT_FOUND)) return {};
+    if (!entries.ok()) return entries.error();
+    // What is left is not ours (contract E3), and was told by name or is told here.
+    for (const DirEntry& entry : *entries)
+        env_.log.warn("unknown_file_left_alone", {{"path", folder + "/" + entry.name}});
+    if (!entries->empty()) return {};
+    return env_.disk.remove(fiber, folder);
 }
 
 std::vector<Delivery::PartitionState> DeliveryCore::group_state(GroupId group_id) const {
@@ -112,6 +129,7 @@ std::vector<Delivery::PartitionState> DeliveryCore::group_state(GroupId group_id
         state.partition = PartitionIndex(static_cast<std::uint16_t>(i));
         if (Partition* source = partitions_.find({it->second->topic_id, state.partition}))
             state.last_seq = source->commit_seq();
+        state.is_served = it->second->partitions[i]->is_serving();
         if (const DeliveryBook* book = it->second->partitions[i]->book()) {
             state.ack_floor = book->settled().ack_floor();
             state.settled_above_floor = book->settled().count_above_floor();
@@ -121,6 +139,17 @@ std::vector<Delivery::PartitionState> DeliveryCore::group_state(GroupId group_id
         states.push_back(state);
     }
     return states;
+}
+
+std::size_t DeliveryCore::unserved_count() const {
+    std::size_t count = 0;
+    for (const auto& [group_id, state] : groups_) {
+        if (!state->is_open || state->is_removed) continue;
+        for (const auto& partition : state->partitions) {
+            if (!partition->is_serving()) ++count;
+        }
+    }
+    return count;
 }
 
 Result<void> DeliveryCore::close(Fiber& fiber) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/deliver/ledger.h"
+#include "core/deliver/redelivery.h"
 #include "core/env/env.h"
 #include "core/meta/metadata_log.h"
 #include "core/produce/partition.h"
@@ -30,6 +31,7 @@ struct DeliveryOptions {
     std::uint32_t credit_initial_count = 256;
     std::size_t dispatch_fibers_max = DISPATCH_FIBERS_MAX;
     std::uint64_t ledger_bytes_min = LEDGER_BYTES_MIN;  // a ledger is not rotated below this size
+    std::size_t unsettled_count_max = UNSETTLED_COUNT_MAX;  // a (group, partition)
     LeaderEpoch leader_epoch;
 };
 
@@ -69,7 +71,7 @@ class Delivery {
     // A topic or a group was deleted by a mutation that is just applied: its members get UNKNOWN_TOPIC / UNKNOWN_MEMBER.
     virtual void end_group(GroupId group_id) = 0;
     // After end_group: state and files go.
-    // Returns once no fiber of the group reads a partition any more: call it before PartitionTable::remove_topic.
+    // Returns once no fiber of the group lives any more, an error or not: call it before PartitionTable::remove_topic.
     virtual Result<void> remove_group(Fiber& fiber, GroupId group_id) = 0;
 
     // For /stats and tests: state of one group, all partitions.
@@ -80,8 +82,11 @@ class Delivery {
         std::uint64_t settled_above_floor = 0;
         std::uint64_t in_flight = 0;
         std::uint64_t waiting_retry = 0;
+        bool is_served = true;  // else its ledger cannot be read or written
     };
     virtual std::vector<PartitionState> group_state(GroupId group_id) const = 0;
+    // Partitions that are not served to some group, each group counted.
+    virtual std::size_t unserved_count() const = 0;
     // Flushes ledgers, writes cursor checkpoints, ends fibers.
     virtual Result<void> close(Fiber& fiber) = 0;
 };

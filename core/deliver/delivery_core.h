@@ -1,10 +1,15 @@
 // delivery_core: the parts behind Delivery and how they hang together: groups, their member, PULLs that wait.
-// Shape:     a Consumer is one member with its subscription; at most one a group in this version. The handlers stand in
+// Shape:     a GroupConsumer is one member with its subscription; at most one a group in this version. The handlers stand in
 //            subscribe.cc (SUB, HEARTBEAT, CONTROL_ACK, leaving), pull.cc (PULL, dispatch) and settle.cc (ACK, NACK, CREDIT).
 //            A PULL has a fiber only while there is something to look at or to send; while it waits, it is a timer and a
-//            place that Consumer::wake_pull knows.
+//            place that GroupConsumer::wake_pull knows.
 // Owns:      all of it. Fibers hold consumers and groups by shared_ptr and re-check them after every suspension.
-// Invariant: a Consumer with `ended` set owns nothing, and nothing is pushed for it any more.
+// Errors:    of a request, through its Reply: METADATA_QUARANTINED (SUB, before anything else), UNKNOWN_TOPIC,
+//            UNKNOWN_PARTITION, INVALID_TOPIC, GROUP_EXISTS_MISMATCH, GROUP_MEMBER_LIMIT, QUOTA_EXCEEDED, DIVERGENT_COMMITTED,
+//            STALE_GENERATION, NOT_OWNER, STALE_OWNER, UNKNOWN_MEMBER, MAX_WAITING_PULLS, MESSAGE_EXCEEDS_CREDIT, NO_CREDIT,
+//            what MetadataLog::propose and group_partition.h say. Nobody is answered once a fiber is CANCELLED: the node stops.
+// Suspends:  what takes Fiber&.
+// Invariant: a GroupConsumer with `ended` set owns nothing, and nothing is pushed for it any more.
 // Source:    contract G, C, D points; design 5.
 #pragma once
 
@@ -47,14 +52,14 @@ enum class EndReason : std::uint8_t {
 };
 
 class DeliveryCore;
-struct Consumer;
+struct GroupConsumer;
 struct PullRun;
 
-struct GroupState {
+struct LiveGroup {
     GroupId group_id;
     TopicId topic_id;
     std::vector<std::unique_ptr<GroupPartition>> partitions;
-    std::shared_ptr<Consumer> consumer;
+    std::shared_ptr<GroupConsumer> consumer;
     bool is_open = false;
     bool is_joining = false;
     bool is_removed = false;
@@ -67,16 +72,16 @@ struct SessionSubscriptions {
     explicit SessionSubscriptions(Outbox& o) : outbox(o) {}
     Outbox& outbox;  // not touched once is_closed
     bool is_closed = false;
-    std::map<SubscriptionId, std::shared_ptr<Consumer>> consumers;
-    std::map<NoticeId, std::shared_ptr<Consumer>> notices;  // not confirmed yet
-    std::set<SubscriptionId> topic_deleted;                 // answered UNKNOWN_TOPIC
+    std::map<SubscriptionId, std::shared_ptr<GroupConsumer>> consumers;
+    std::map<NoticeId, std::shared_ptr<GroupConsumer>> notices;  // not confirmed yet
+    std::set<SubscriptionId> topic_deleted;                      // answered UNKNOWN_TOPIC
     std::deque<PullRun*> pulls;  // in order of arrival; owned by the core
 };
 
-struct Consumer : PartitionOwner {
-    Consumer(DeliveryCore& delivery, std::shared_ptr<GroupState> group_state,
-             std::shared_ptr<SessionSubscriptions> session_subscriptions, SubscriptionId id,
-             const Membership& member, const CreditWindow& window);
+struct GroupConsumer : PartitionOwner {
+    GroupConsumer(DeliveryCore& delivery, std::shared_ptr<LiveGroup> group_state,
+                  std::shared_ptr<SessionSubscriptions> session_subscriptions, SubscriptionId id,
+                  const Membership& member, const CreditWindow& window);
     void on_freed(std::uint32_t message_bytes) override;
     void on_ready(PartitionIndex partition) override;
 
@@ -84,7 +89,7 @@ struct Consumer : PartitionOwner {
     void wake_pull();
 
     DeliveryCore& core;
-    std::shared_ptr<GroupState> group;
+    std::shared_ptr<LiveGroup> group;
     std::shared_ptr<SessionSubscriptions> session;
     SubscriptionId subscription_id;
     Membership membership;
@@ -98,9 +103,9 @@ struct Consumer : PartitionOwner {
 };
 
 struct PullRun : std::enable_shared_from_this<PullRun> {
-    PullRun(DeliveryCore& core, std::shared_ptr<Consumer> member);
+    PullRun(DeliveryCore& core, std::shared_ptr<GroupConsumer> member);
 
-    std::shared_ptr<Consumer> consumer;
+    std::shared_ptr<GroupConsumer> consumer;
     bool has_fiber = false;  // or its turn for one will come
     Timer timer;             // for deadline, while it has none
     Reply reply;
@@ -143,10 +148,11 @@ class DeliveryCore final : public Delivery {
     void end_group(GroupId group_id) override;
     Result<void> remove_group(Fiber& fiber, GroupId group_id) override;
     std::vector<PartitionState> group_state(GroupId group_id) const override;
+    std::size_t unserved_count() const override;
     Result<void> close(Fiber& fiber) override;
 
-    // Of a Consumer's expiry timer.
-    void on_consumer_timer(Consumer& consumer);
+    // Of a GroupConsumer's expiry timer.
+    void on_consumer_timer(GroupConsumer& consumer);
     // Looks whether this PULL can go on or end, in a fiber.
     void advance(PullRun& run);
 
@@ -159,26 +165,27 @@ class DeliveryCore final : public Delivery {
         std::uint16_t credit_count;
         std::uint32_t credit_bytes;
     };
-    Result<std::shared_ptr<Consumer>> join(
+    Result<std::shared_ptr<GroupConsumer>> join(
         Fiber& fiber, const std::shared_ptr<SessionSubscriptions>& subscriptions,
         const SubRequest& request);
     Result<void> create_group(Fiber& fiber, const SubRequest& request);
     Result<MutationBody> make_group(const Catalog& catalog, const SubRequest& request);
-    Result<std::shared_ptr<GroupState>> open_group(Fiber& fiber, GroupId group_id);
-    Result<void> wait_for_leavers(Fiber& fiber, GroupState& group);
+    Result<std::shared_ptr<LiveGroup>> open_group(Fiber& fiber, GroupId group_id);
+    Result<void> wait_for_leavers(Fiber& fiber, LiveGroup& group);
     Result<SubscriptionId> take_subscription_id();
-    ByteVector assign_all(const std::shared_ptr<Consumer>& consumer, const ConsumerGroup& group);
-    void end_consumer(std::shared_ptr<Consumer> consumer, EndReason reason);
-    void start_leaving(const std::shared_ptr<GroupState>& group, MemberId member_id);
+    ByteVector assign_all(const std::shared_ptr<GroupConsumer>& consumer,
+                          const ConsumerGroup& group);
+    void end_consumer(std::shared_ptr<GroupConsumer> consumer, EndReason reason);
+    void start_leaving(const std::shared_ptr<LiveGroup>& group, MemberId member_id);
     Result<void> commit_left(Fiber& fiber, GroupId group_id, const std::vector<MemberId>& left);
     // Of this connection; UNKNOWN_MEMBER, or UNKNOWN_TOPIC when that is why it ended.
-    Result<std::shared_ptr<Consumer>> find_consumer(const Session& session,
-                                                    SubscriptionId subscription_id) const;
-    Result<std::shared_ptr<Consumer>> find_member(const Session& session,
-                                                  SubscriptionId subscription_id,
-                                                  MemberId member_id) const;
-    void on_heard(Consumer& consumer);
-    void arm_expiry(Consumer& consumer);
+    Result<std::shared_ptr<GroupConsumer>> find_consumer(const Session& session,
+                                                         SubscriptionId subscription_id) const;
+    Result<std::shared_ptr<GroupConsumer>> find_member(const Session& session,
+                                                       SubscriptionId subscription_id,
+                                                       MemberId member_id) const;
+    void on_heard(GroupConsumer& consumer);
+    void arm_expiry(GroupConsumer& consumer);
 
     // pull.cc
     Result<std::shared_ptr<PullRun>> accept_pull(const Session& session, const wire::Pull& pull);
@@ -197,8 +204,8 @@ class DeliveryCore final : public Delivery {
     // The answer, once this PULL is to end.
     std::optional<Result<void>> verdict(const PullRun& run) const;
     void finish(const std::shared_ptr<PullRun>& run, const Result<void>& answer);
-    void watch(const std::shared_ptr<Consumer>& consumer, PartitionIndex partition);
-    void unwatch(const Consumer& consumer, PartitionIndex partition);
+    void watch(const std::shared_ptr<GroupConsumer>& consumer, PartitionIndex partition);
+    void unwatch(const GroupConsumer& consumer, PartitionIndex partition);
     void run_watch(Fiber& fiber, PartitionKey key);
 
     // settle.cc
@@ -207,10 +214,11 @@ class DeliveryCore final : public Delivery {
                                           OwnershipEpoch ownership_epoch);
 
     // delivery.cc
-    std::shared_ptr<GroupState> make_group_state(const ConsumerGroup& group);
+    std::shared_ptr<LiveGroup> make_live_group(const ConsumerGroup& group);
+    Result<void> remove_group_folder(Fiber& fiber, const std::string& folder);
 
     // Who is told of commits in a partition.
-    using Watch = std::map<MemberId, std::shared_ptr<Consumer>>;
+    using Watch = std::map<MemberId, std::shared_ptr<GroupConsumer>>;
 
     Env& env_;
     MetadataLog& metadata_;
@@ -219,12 +227,12 @@ class DeliveryCore final : public Delivery {
     Rng jitter_;
     TimerQueue timers_;
     Group fibers_;
-    std::map<GroupId, std::shared_ptr<GroupState>> groups_;
+    std::map<GroupId, std::shared_ptr<LiveGroup>> groups_;
     std::map<PartitionKey, Watch> watches_;
     std::set<SubscriptionId> subscription_ids_;
     SubscriptionId last_subscription_id_;
     NoticeId last_notice_id_;
-    std::set<std::shared_ptr<PullRun>> pulls_;  // unanswered; found, never gone through
+    std::set<std::shared_ptr<PullRun>> pulls_;        // unanswered; found, never gone through
     std::deque<std::shared_ptr<PullRun>> advancing_;  // to get a fiber, in this order
     std::size_t dispatch_fiber_count_ = 0;
     std::uint64_t delivery_counter_ = 0;

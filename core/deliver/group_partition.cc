@@ -13,6 +13,14 @@ Error outcome_unknown() {
     return make_error(ErrorCode::INTERNAL,
                       "outcome unknown: the delivery ledger could not be written; send it again");
 }
+Error overdue() {
+    return make_error(ErrorCode::READ_ONLY_DEGRADED,
+                      "outcome unknown: the disk did not answer in time; send it again");
+}
+Error read_only() {
+    return make_error(ErrorCode::QUORUM_LOST,
+                      "the delivery ledger takes nothing at the moment: send it again later");
+}
 
 }  // namespace
 
@@ -27,7 +35,8 @@ GroupPartition::GroupPartition(const Parts& parts, std::string folder, Partition
       partition_(partition),
       start_after_(start_after),
       fibers_(parts.env.scheduler),
-      timer_(parts.timers, [this] { on_timer(); }) {}
+      timer_(parts.timers, [this] { on_timer(); }),
+      overdue_timer_(parts.timers, [this] { answer_overdue(); }) {}
 
 Result<void> GroupPartition::open(Fiber& fiber) {
     const Result<void> loaded = load(fiber);
@@ -83,9 +92,9 @@ void GroupPartition::start_reopening() {
 }
 
 Result<void> GroupPartition::close(Fiber& fiber) {
-    timer_.cancel();
     closing_ = true;
     fibers_.cancel_and_join(fiber);
+    timer_.cancel();
     Result<void> closed;
     if (is_serving()) {
         closed = ledger_->close(fiber);
@@ -97,21 +106,17 @@ Result<void> GroupPartition::close(Fiber& fiber) {
 }
 
 Result<void> GroupPartition::remove(Fiber& fiber) {
-    timer_.cancel();
     closing_ = true;
     owner_ = nullptr;
+    answer_all(make_error(ErrorCode::UNKNOWN_MEMBER, "the group was deleted"));
     fibers_.cancel_and_join(fiber);
+    timer_.cancel();
     if (ledger_ != nullptr) {
         ledger_->set_on_flushed(nullptr);
         ledger_->abandon(fiber);
         ledger_ = nullptr;
     }
-    for (Waiting& waiting : waiting_) {
-        if (waiting.reply.is_pending())
-            waiting.reply.error(make_error(ErrorCode::UNKNOWN_MEMBER, "the group was deleted"));
-    }
-    waiting_.clear();
-    return Ledger::remove_files(fiber, env_.disk, folder_);
+    return Ledger::remove_files(fiber, env_, folder_);
 }
 
 void GroupPartition::set_owner(PartitionOwner* owner) {
@@ -146,38 +151,36 @@ DeliveryBook::Sent GroupPartition::deliver(Sequence sequence, DeliveryId deliver
 }
 
 void GroupPartition::ack(Sequence sequence, Reply reply) {
-    if (!is_serving()) return reply.error(outcome_unknown());
-    switch (book_->standing(sequence)) {
-        case DeliveryBook::Standing::UNTOUCHED:
-            return reply.error(unknown_delivery("the message was never delivered to this group"));
-        case DeliveryBook::Standing::SETTLED:
-            return reply.error(unknown_delivery("already settled"));
-        case DeliveryBook::Standing::SETTLING:
-            // Its sender may take "already settled" for durable.
-            waiting_.push_back(
-                {ledger_->appended_mark(), Pending::ALREADY_SETTLED, sequence, std::move(reply)});
-            return;
-        default:
-            break;
-    }
+    if (!is_serving()) return reply.error(read_only());
+    const DeliveryBook::Standing standing = book_->standing(sequence);
+    if (standing == DeliveryBook::Standing::UNTOUCHED)
+        return reply.error(unknown_delivery("the message was never delivered to this group"));
+    if (standing == DeliveryBook::Standing::SETTLED)
+        return reply.error(unknown_delivery("already settled"));
+    if (is_read_only()) return reply.error(read_only());
+    // Its sender may take "already settled" for durable.
+    if (standing == DeliveryBook::Standing::SETTLING)
+        return wait_for_flush(ledger_->appended_mark(), Pending::ALREADY_SETTLED, sequence,
+                              std::move(reply));
     const DeliveryBook::Freed freed = book_->settle(sequence);
     LedgerEvent event;
     event.type = LedgerEventType::ACK;
     event.sequence = sequence;
     const Result<std::uint64_t> mark = ledger_->append(event);
     MORTAR_ASSERT(mark.ok());
-    waiting_.push_back({*mark, Pending::SETTLE, sequence, std::move(reply)});
+    wait_for_flush(*mark, Pending::SETTLE, sequence, std::move(reply));
     if (freed) free_credit(*freed);
 }
 
 void GroupPartition::nack(Sequence sequence, DeliveryId delivery_id, wire::NackReason reason,
                           Reply reply) {
-    if (!is_serving()) return reply.error(outcome_unknown());
+    if (!is_serving()) return reply.error(read_only());
     if (!book_->is_current_delivery(sequence, delivery_id))
         return reply.error(unknown_delivery("this delivery has ended"));
     if (reason == wire::NackReason::REJECT)
         return reply.error(make_error(ErrorCode::DLQ_UNAVAILABLE,
                                       "this version writes no dead letters: the message is kept"));
+    if (is_read_only()) return reply.error(read_only());
     const MonoTime now = env_.clock.now();
     const DeliveryBook::Failed failed =
         book_->fail(sequence, reason == wire::NackReason::RETRY, now, jitter_);
@@ -185,7 +188,7 @@ void GroupPartition::nack(Sequence sequence, DeliveryId delivery_id, wire::NackR
 }
 
 void GroupPartition::progress(Sequence sequence, DeliveryId delivery_id, Reply reply) {
-    if (!is_serving()) return reply.error(outcome_unknown());
+    if (!is_serving()) return reply.error(read_only());
     if (!book_->is_current_delivery(sequence, delivery_id))
         return reply.error(unknown_delivery("this delivery has ended"));
     book_->progress(sequence, env_.clock.now());
@@ -201,8 +204,37 @@ void GroupPartition::write_failure(const DeliveryBook::Failed& failed, Reply rep
     event.is_backing_off = failed.is_backing_off;
     const Result<std::uint64_t> mark = ledger_->append(event);
     MORTAR_ASSERT(mark.ok());
-    waiting_.push_back({*mark, Pending::FAIL, failed.sequence, std::move(reply)});
+    wait_for_flush(*mark, Pending::FAIL, failed.sequence, std::move(reply));
     free_credit(failed.message_bytes);
+}
+
+void GroupPartition::wait_for_flush(std::uint64_t mark, Pending what, Sequence sequence,
+                                    Reply reply) {
+    const MonoTime deadline = deadline_after(env_.clock, SETTLE_TIMEOUT);
+    waiting_.push_back({mark, what, sequence, deadline, std::move(reply)});
+    overdue_timer_.arm(deadline);
+}
+
+// Time ran out for the answers, not for the events: these stay queued, and their flush moves the book on.
+void GroupPartition::answer_overdue() {
+    const MonoTime now = env_.clock.now();
+    const bool was_read_only = is_read_only();
+    while (overdue_count_ < waiting_.size() && waiting_[overdue_count_].deadline <= now) {
+        Reply& reply = waiting_[overdue_count_].reply;
+        if (reply.is_pending()) reply.error(overdue());
+        ++overdue_count_;
+    }
+    if (is_read_only() && !was_read_only) env_.log.warn("ledger_overdue", {{"folder", folder_}});
+    if (overdue_count_ < waiting_.size()) overdue_timer_.arm(waiting_[overdue_count_].deadline);
+}
+
+void GroupPartition::answer_all(const Error& error) {
+    for (Waiting& waiting : waiting_) {
+        if (waiting.reply.is_pending()) waiting.reply.error(error);
+    }
+    waiting_.clear();
+    overdue_count_ = 0;
+    overdue_timer_.cancel();
 }
 
 void GroupPartition::on_flushed() {
@@ -213,8 +245,10 @@ void GroupPartition::on_flushed() {
     while (!waiting_.empty() && waiting_.front().mark <= flushed_mark) {
         Waiting waiting = std::move(waiting_.front());
         waiting_.pop_front();
+        if (overdue_count_ > 0) --overdue_count_;
         if (waiting.what == Pending::ALREADY_SETTLED) {
-            waiting.reply.error(unknown_delivery("already settled"));
+            if (waiting.reply.is_pending())
+                waiting.reply.error(unknown_delivery("already settled"));
             continue;
         }
         if (waiting.what == Pending::SETTLE) book_->settle_flushed(waiting.sequence);
@@ -233,10 +267,7 @@ void GroupPartition::on_ledger_failed() {
     env_.log.error("ledger_failed",
                    {{"folder", folder_}, {"reason", ledger_->failure()->to_string()}});
     MORTAR_SOMETIMES(!waiting_.empty(), "ledger failed under waiting ACKs");
-    for (Waiting& waiting : waiting_) {
-        if (waiting.reply.is_pending()) waiting.reply.error(outcome_unknown());
-    }
-    waiting_.clear();
+    answer_all(outcome_unknown());
     // Nothing is in flight any more; what the disk holds decides what goes again.
     const DeliveryBook::Ended ended = book_->release_owner(true, env_.clock.now(), jitter_);
     for (const std::uint32_t message_bytes : ended.returned_bytes)

@@ -1,8 +1,9 @@
 // group_partition: one partition as one group consumes it: the book in memory, the ledger on disk, and what waits for it.
 // Shape:     serving, or not (its ledger failed and is read again in the background, or is damaged and stays aside).
 // Owns:      its ledger, its fibers and timer, the answers that wait for a sync. The owner is borrowed while it owns.
-// Errors:    ack, nack, progress answer through Reply: UNKNOWN_DELIVERY; DLQ_UNAVAILABLE for REJECT; INTERNAL with
-//            "outcome unknown" when the ledger fails before the event is durable.
+// Errors:    ack, nack, progress answer through Reply: UNKNOWN_DELIVERY; DLQ_UNAVAILABLE for REJECT; QUORUM_LOST while the
+//            ledger takes nothing: not executed. READ_ONLY_DEGRADED when the event is not durable in time, INTERNAL when
+//            the ledger fails before it is: outcome unknown, the event stays queued or may be on the disk.
 // Suspends:  open, close, remove.
 // Durable:   an ACK or NACK answered OK.
 // Invariant: one owner at a time; life() changes whenever what a fiber saw before a suspension may be void.
@@ -22,6 +23,7 @@
 namespace mortar {
 
 inline constexpr Duration LEDGER_REOPEN_DELAY = seconds(1);
+inline constexpr Duration SETTLE_TIMEOUT = milliseconds(2000);  // quorum_timeout of ACK and NACK
 
 // The member that a partition is delivered to.
 class PartitionOwner {
@@ -50,9 +52,11 @@ class GroupPartition {
     Result<void> open(Fiber& fiber);
     // Flushes and writes a checkpoint.
     Result<void> close(Fiber& fiber);
-    // The group is gone: ends everything and removes the files.
+    // The group is gone: ends everything, whatever is returned, and removes the files.
     Result<void> remove(Fiber& fiber);
 
+    // After close or remove: nothing runs that would use it any more.
+    bool is_ended() const { return ledger_ == nullptr && fibers_.size() == 0; }
     bool is_serving() const { return ledger_ != nullptr && !ledger_failed_; }
     std::uint64_t life() const { return life_; }
     const DeliveryBook* book() const { return book_ ? &*book_ : nullptr; }
@@ -74,7 +78,8 @@ class GroupPartition {
         std::uint64_t mark = 0;
         Pending what = Pending::SETTLE;
         Sequence sequence;
-        Reply reply;  // not pending when nobody asked: a lease ran out
+        MonoTime deadline;
+        Reply reply;  // not pending when nobody asked (a lease ran out), or when time ran out
     };
 
     Result<void> load(Fiber& fiber);
@@ -82,6 +87,11 @@ class GroupPartition {
     void on_flushed();
     void on_ledger_failed();
     void on_timer();
+    void wait_for_flush(std::uint64_t mark, Pending what, Sequence sequence, Reply reply);
+    void answer_overdue();
+    void answer_all(const Error& error);
+    // Contract 8, level 0: a disk that did not answer in time takes nothing more until it does.
+    bool is_read_only() const { return overdue_count_ > 0; }
     void apply(const DeliveryBook::Ended& ended);
     void write_failure(const DeliveryBook::Failed& failed, Reply reply);
     void free_credit(std::uint32_t message_bytes);
@@ -102,7 +112,9 @@ class GroupPartition {
     std::unique_ptr<Ledger> ledger_;
     bool ledger_failed_ = false;
     bool closing_ = false;
-    std::deque<Waiting> waiting_;  // marks ascending
+    std::deque<Waiting> waiting_;    // marks and deadlines ascending
+    std::size_t overdue_count_ = 0;  // of waiting_, at its front: past their deadline
+    Timer overdue_timer_;
     PartitionOwner* owner_ = nullptr;
     std::uint64_t life_ = 1;
 };

@@ -25,6 +25,10 @@ std::string cursor_path(const std::string& folder) {
 std::string unfinished(const std::string& path) {
     return path + ".tmp";
 }
+bool is_own_path(const std::string& folder, const std::string& path) {
+    return path == ledger_path(folder) || path == unfinished(ledger_path(folder)) ||
+           path == cursor_path(folder) || path == unfinished(cursor_path(folder));
+}
 
 ByteVector encode_head() {
     ByteVector head;
@@ -355,17 +359,22 @@ void Ledger::abandon(Fiber& fiber) {
     MORTAR_ASSERT(!closed.ok());
 }
 
-Result<void> Ledger::remove_files(Fiber& fiber, Disk& disk, const std::string& folder) {
-    const Result<std::vector<DirEntry>> entries = disk.list(fiber, folder);
+Result<void> Ledger::remove_files(Fiber& fiber, Env& env, const std::string& folder) {
+    const Result<std::vector<DirEntry>> entries = env.disk.list(fiber, folder);
     if (entries.is(ErrorCode::NOT_FOUND)) return {};
     if (!entries.ok()) return entries.error();
-    for (const std::string& path : {ledger_path(folder), cursor_path(folder)}) {
-        for (const std::string& name : {path, unfinished(path)}) {
-            const Result<void> removed = disk.remove(fiber, name);
-            if (!removed.ok() && !removed.is(ErrorCode::NOT_FOUND)) return removed.error();
+    bool all_known = true;
+    for (const DirEntry& entry : *entries) {
+        const std::string path = folder + "/" + entry.name;
+        if (!entry.is_folder && is_own_path(folder, path)) {
+            MORTAR_TRY(env.disk.remove(fiber, path));
+        } else {
+            all_known = false;
+            env.log.warn("unknown_file_left_alone", {{"path", path}});
         }
     }
-    return disk.remove(fiber, folder);
+    if (!all_known) return {};
+    return env.disk.remove(fiber, folder);
 }
 
 }  // namespace mortar

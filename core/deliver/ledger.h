@@ -18,8 +18,8 @@
 
 #include <functional>
 #include <memory>
-#include <string_view>
 #include <string>
+#include <string_view>
 
 #include "core/deliver/cursor.h"
 #include "core/deliver/timers.h"
@@ -100,7 +100,8 @@ class Ledger {
     Result<void> close(Fiber& fiber);
     // Ends the fibers after a failure or before the files go; what is queued is lost.
     void abandon(Fiber& fiber);
-    static Result<void> remove_files(Fiber& fiber, Disk& disk, const std::string& folder);
+    // Files that are not ours stay, and the folder with them.
+    static Result<void> remove_files(Fiber& fiber, Env& env, const std::string& folder);
 
   private:
     void flush_lazy();

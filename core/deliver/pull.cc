@@ -30,7 +30,7 @@ std::optional<Range> next_range(const DeliveryBook& book, Sequence commit_seq,
 
 }  // namespace
 
-PullRun::PullRun(DeliveryCore& core, std::shared_ptr<Consumer> member)
+PullRun::PullRun(DeliveryCore& core, std::shared_ptr<GroupConsumer> member)
     : consumer(std::move(member)), timer(core.timers(), [&core, this] { core.advance(*this); }) {}
 
 void DeliveryCore::handle_pull(Session& session, const wire::Pull& pull, Reply reply) {
@@ -50,7 +50,7 @@ void DeliveryCore::handle_pull(Session& session, const wire::Pull& pull, Reply r
 
 Result<std::shared_ptr<PullRun>> DeliveryCore::accept_pull(const Session& session,
                                                            const wire::Pull& pull) {
-    const std::shared_ptr<Consumer> consumer =
+    const std::shared_ptr<GroupConsumer> consumer =
         MORTAR_TRY(find_member(session, pull.subscription_id, pull.member_id));
     on_heard(*consumer);
     MORTAR_TRY(consumer->membership.check_epochs(pull.membership_epoch, pull.assignment_epoch));
@@ -113,7 +113,7 @@ void DeliveryCore::start_dispatch() {
 }
 
 void DeliveryCore::end_dispatch(PullRun& run) {
-    GroupState& group = *run.consumer->group;
+    LiveGroup& group = *run.consumer->group;
     run.has_fiber = false;
     MORTAR_ASSERT(group.dispatch_count > 0);
     --group.dispatch_count;
@@ -121,7 +121,7 @@ void DeliveryCore::end_dispatch(PullRun& run) {
 }
 
 void DeliveryCore::run_pull(Fiber& fiber, const std::shared_ptr<PullRun>& run) {
-    const Consumer& consumer = *run->consumer;
+    const GroupConsumer& consumer = *run->consumer;
     while (true) {
         const Result<void> done = dispatch(fiber, *run);
         if (!done.ok()) return finish(run, done);
@@ -134,7 +134,7 @@ void DeliveryCore::run_pull(Fiber& fiber, const std::shared_ptr<PullRun>& run) {
 }
 
 std::optional<Result<void>> DeliveryCore::verdict(const PullRun& run) const {
-    const Consumer& consumer = *run.consumer;
+    const GroupConsumer& consumer = *run.consumer;
     if (consumer.ended) {
         switch (*consumer.ended) {
             case EndReason::TOPIC_DELETED:
@@ -166,7 +166,7 @@ std::optional<Result<void>> DeliveryCore::verdict(const PullRun& run) const {
 }
 
 void DeliveryCore::finish(const std::shared_ptr<PullRun>& run, const Result<void>& answer) {
-    Consumer& consumer = *run->consumer;
+    GroupConsumer& consumer = *run->consumer;
     SessionSubscriptions& session = *consumer.session;
     // Answers leave in order of arrival, so those before this one must come to their end too (contract C1).
     end_pulls_before(session, run.get());
@@ -183,13 +183,13 @@ void DeliveryCore::finish(const std::shared_ptr<PullRun>& run, const Result<void
 }
 
 bool DeliveryCore::may_send(const PullRun& run) const {
-    const Consumer& consumer = *run.consumer;
+    const GroupConsumer& consumer = *run.consumer;
     return !consumer.ended && !run.is_full && !consumer.session->outbox.is_finished();
 }
 
 // One look over all partitions that may have something, beginning where the last PULL did not.
 Result<void> DeliveryCore::dispatch(Fiber& fiber, PullRun& run) {
-    Consumer& consumer = *run.consumer;
+    GroupConsumer& consumer = *run.consumer;
     run.has_no_credit = false;
     run.exceeds_window = false;
     PartitionIndex at = consumer.first_partition;
@@ -208,7 +208,7 @@ Result<void> DeliveryCore::dispatch(Fiber& fiber, PullRun& run) {
 }
 
 Result<void> DeliveryCore::serve(Fiber& fiber, PullRun& run, PartitionIndex partition) {
-    Consumer& consumer = *run.consumer;
+    GroupConsumer& consumer = *run.consumer;
     GroupPartition& source = *consumer.group->partitions[partition.value];
     while (may_send(run)) {
         Partition* stored = partitions_.find({consumer.group->topic_id, partition});
@@ -262,12 +262,11 @@ Result<void> DeliveryCore::serve(Fiber& fiber, PullRun& run, PartitionIndex part
 
 void DeliveryCore::send_batch(PullRun& run, GroupPartition& source, PartitionIndex partition,
                               RecordBatch batch) {
-    Consumer& consumer = *run.consumer;
+    GroupConsumer& consumer = *run.consumer;
     const auto owners =
         std::make_shared<const std::vector<std::shared_ptr<const void>>>(std::move(batch.owners));
     for (const Record& record : batch.records) {
-        if (!may_send(run) || !consumer.session->outbox.has_room(DISPATCH_OUTBOX_BYTES_MAX))
-            return;
+        if (!may_send(run) || !consumer.session->outbox.has_room(DISPATCH_OUTBOX_BYTES_MAX)) return;
         const DeliveryBook& book = *source.book();
         const bool is_untouched = record.sequence == book.next_first() && book.may_touch_more();
         // Settled while it was read.
@@ -288,7 +287,7 @@ void DeliveryCore::send_batch(PullRun& run, GroupPartition& source, PartitionInd
 
 void DeliveryCore::send_message(PullRun& run, GroupPartition& source, PartitionIndex partition,
                                 const Record& record, const std::shared_ptr<const void>& owner) {
-    Consumer& consumer = *run.consumer;
+    GroupConsumer& consumer = *run.consumer;
     const std::uint32_t bytes = message_bytes(record);
     ++delivery_counter_;
     MORTAR_ASSERT(delivery_counter_ >> DELIVERY_COUNTER_BITS == 0);
@@ -326,7 +325,7 @@ void DeliveryCore::send_message(PullRun& run, GroupPartition& source, PartitionI
     }
 }
 
-void DeliveryCore::watch(const std::shared_ptr<Consumer>& consumer, PartitionIndex partition) {
+void DeliveryCore::watch(const std::shared_ptr<GroupConsumer>& consumer, PartitionIndex partition) {
     const PartitionKey key{consumer->group->topic_id, partition};
     const auto [it, is_new] = watches_.try_emplace(key);
     it->second.emplace(consumer->membership.member_id(), consumer);
@@ -334,7 +333,7 @@ void DeliveryCore::watch(const std::shared_ptr<Consumer>& consumer, PartitionInd
         fibers_.spawn("deliver.watch", [this, key](Fiber& fiber) { run_watch(fiber, key); });
 }
 
-void DeliveryCore::unwatch(const Consumer& consumer, PartitionIndex partition) {
+void DeliveryCore::unwatch(const GroupConsumer& consumer, PartitionIndex partition) {
     const auto it = watches_.find({consumer.group->topic_id, partition});
     // Its fiber ends it at the next commit, or serves the next listener.
     if (it != watches_.end()) it->second.erase(consumer.membership.member_id());

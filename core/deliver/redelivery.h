@@ -32,6 +32,7 @@ class DeliveryBook {
     struct Options {
         std::uint32_t max_attempts = 5;
         Duration lease = seconds(30);
+        std::size_t unsettled_count_max = UNSETTLED_COUNT_MAX;
     };
     enum class State : std::uint8_t { LEASED, READY, WAITING, FAILING, SETTLING };
     enum class Standing : std::uint8_t {
@@ -57,7 +58,7 @@ class DeliveryBook {
     Sequence ready_run_end(Sequence first, std::uint64_t count_max) const;
     Sequence next_first() const { return next_first_; }
     // Contract C7: else only redeliveries flow.
-    bool may_touch_more() const { return entries_.size() < UNSETTLED_COUNT_MAX; }
+    bool may_touch_more() const { return entries_.size() < options_.unsettled_count_max; }
 
     struct Sent {
         std::uint16_t attempt = 1;

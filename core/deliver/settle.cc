@@ -7,9 +7,10 @@ Result<GroupPartition*> DeliveryCore::settle_target(const Session& session,
                                                     SubscriptionId subscription_id,
                                                     TopicId topic_id, PartitionIndex partition,
                                                     OwnershipEpoch ownership_epoch) {
-    const std::shared_ptr<Consumer> consumer = MORTAR_TRY(find_consumer(session, subscription_id));
+    const std::shared_ptr<GroupConsumer> consumer =
+        MORTAR_TRY(find_consumer(session, subscription_id));
     on_heard(*consumer);
-    GroupState& group = *consumer->group;
+    LiveGroup& group = *consumer->group;
     if (topic_id != group.topic_id)
         return make_error(ErrorCode::UNKNOWN_TOPIC, "the subscription is for another topic");
     if (partition.value >= group.partitions.size())
@@ -38,7 +39,7 @@ void DeliveryCore::handle_nack(Session& session, const wire::Nack& nack, Reply r
 
 void DeliveryCore::handle_credit(Session& session, const wire::Credit& credit, Reply reply) {
     const auto apply = [&]() -> Result<wire::CreditResult> {
-        const std::shared_ptr<Consumer> consumer =
+        const std::shared_ptr<GroupConsumer> consumer =
             MORTAR_TRY(find_consumer(session, credit.subscription_id));
         MORTAR_TRY(consumer->membership.check_membership_epoch(credit.membership_epoch));
         MORTAR_TRY(consumer->ownership.check_credit(credit.ownership_epoch));

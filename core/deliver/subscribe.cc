@@ -9,9 +9,10 @@
 
 namespace mortar {
 
-Consumer::Consumer(DeliveryCore& delivery, std::shared_ptr<GroupState> group_state,
-                   std::shared_ptr<SessionSubscriptions> session_subscriptions, SubscriptionId id,
-                   const Membership& member, const CreditWindow& window)
+GroupConsumer::GroupConsumer(DeliveryCore& delivery, std::shared_ptr<LiveGroup> group_state,
+                             std::shared_ptr<SessionSubscriptions> session_subscriptions,
+                             SubscriptionId id, const Membership& member,
+                             const CreditWindow& window)
     : core(delivery),
       group(std::move(group_state)),
       session(std::move(session_subscriptions)),
@@ -20,16 +21,16 @@ Consumer::Consumer(DeliveryCore& delivery, std::shared_ptr<GroupState> group_sta
       credit(window),
       expiry(core.timers(), [this] { core.on_consumer_timer(*this); }) {}
 
-void Consumer::wake_pull() {
+void GroupConsumer::wake_pull() {
     if (pull != nullptr) core.advance(*pull);
 }
 
-void Consumer::on_freed(std::uint32_t message_bytes) {
+void GroupConsumer::on_freed(std::uint32_t message_bytes) {
     credit.give_back(message_bytes);
     wake_pull();
 }
 
-void Consumer::on_ready(PartitionIndex partition) {
+void GroupConsumer::on_ready(PartitionIndex partition) {
     candidates.insert(partition);
     wake_pull();
 }
@@ -45,10 +46,10 @@ void DeliveryCore::handle_sub(Fiber& fiber, Session& session, const wire::Sub& s
     // The session may be gone after any suspension; this stays.
     const std::shared_ptr<SessionSubscriptions> subscriptions = session.subscriptions;
 
-    const Result<std::shared_ptr<Consumer>> joined = join(fiber, subscriptions, request);
+    const Result<std::shared_ptr<GroupConsumer>> joined = join(fiber, subscriptions, request);
     if (joined.is(ErrorCode::CANCELLED)) return;  // the node stops
     if (!joined.ok()) return reply.error(joined.error());
-    const std::shared_ptr<Consumer>& consumer = *joined;
+    const std::shared_ptr<GroupConsumer>& consumer = *joined;
     if (subscriptions->is_closed) {
         MORTAR_SOMETIMES(true, "connection closed while its SUB was committed");
         return end_consumer(consumer, EndReason::CLOSED);
@@ -71,9 +72,11 @@ void DeliveryCore::handle_sub(Fiber& fiber, Session& session, const wire::Sub& s
     reply.ok(result, notices);
 }
 
-Result<std::shared_ptr<Consumer>> DeliveryCore::join(
+Result<std::shared_ptr<GroupConsumer>> DeliveryCore::join(
     Fiber& fiber, const std::shared_ptr<SessionSubscriptions>& subscriptions,
     const SubRequest& request) {
+    // A topic that cannot be known must not look like one that does not exist.
+    if (metadata_.is_quarantined()) return make_error(ErrorCode::METADATA_QUARANTINED);
     MORTAR_TRY(check_group_name(request.group));
     if (metadata_.catalog().find_topic(request.topic_id) == nullptr)
         return make_error(ErrorCode::UNKNOWN_TOPIC, "SUB does not create topics: DECLARE it first");
@@ -85,7 +88,7 @@ Result<std::shared_ptr<Consumer>> DeliveryCore::join(
         return make_error(ErrorCode::UNKNOWN_TOPIC, "the topic was deleted meanwhile");
     if (found->topic_id != request.topic_id)
         return make_error(ErrorCode::GROUP_EXISTS_MISMATCH, "the group belongs to another topic");
-    const std::shared_ptr<GroupState> state = MORTAR_TRY(open_group(fiber, found->group_id));
+    const std::shared_ptr<LiveGroup> state = MORTAR_TRY(open_group(fiber, found->group_id));
     MORTAR_TRY(wait_for_leavers(fiber, *state));
     const auto check = [&]() -> Result<void> {
         if (stopping_) return make_error(ErrorCode::METADATA_READ_ONLY, "the node is stopping");
@@ -131,8 +134,8 @@ Result<std::shared_ptr<Consumer>> DeliveryCore::join(
                             env_.clock.now());
     const CreditWindow window(request.credit_count, request.credit_bytes,
                               options_.credit_initial_count);
-    state->consumer =
-        std::make_shared<Consumer>(*this, state, subscriptions, *subscription_id, member, window);
+    state->consumer = std::make_shared<GroupConsumer>(*this, state, subscriptions, *subscription_id,
+                                                      member, window);
     subscriptions->consumers.emplace(*subscription_id, state->consumer);
     return state->consumer;
 }
@@ -168,12 +171,12 @@ Result<MutationBody> DeliveryCore::make_group(const Catalog& catalog, const SubR
     return MutationBody(std::move(body));
 }
 
-Result<std::shared_ptr<GroupState>> DeliveryCore::open_group(Fiber& fiber, GroupId group_id) {
+Result<std::shared_ptr<LiveGroup>> DeliveryCore::open_group(Fiber& fiber, GroupId group_id) {
     const ConsumerGroup* group = metadata_.catalog().find_group(group_id);
     MORTAR_ASSERT(group != nullptr);
     const auto [it, is_new] = groups_.try_emplace(group_id);
-    if (is_new) it->second = make_group_state(*group);
-    const std::shared_ptr<GroupState> state = it->second;
+    if (is_new) it->second = make_live_group(*group);
+    const std::shared_ptr<LiveGroup> state = it->second;
     if (is_new) {
         Result<void> opened;
         for (const auto& partition : state->partitions) {
@@ -189,7 +192,7 @@ Result<std::shared_ptr<GroupState>> DeliveryCore::open_group(Fiber& fiber, Group
     return state;
 }
 
-Result<void> DeliveryCore::wait_for_leavers(Fiber& fiber, GroupState& group) {
+Result<void> DeliveryCore::wait_for_leavers(Fiber& fiber, LiveGroup& group) {
     const MonoTime deadline = deadline_after(env_.clock, LEAVE_WAIT_MAX);
     while (group.leaving_count > 0) {
         const Result<void> waited = group.changed.wait(fiber, deadline);
@@ -213,7 +216,7 @@ Result<SubscriptionId> DeliveryCore::take_subscription_id() {
     return last_subscription_id_;
 }
 
-ByteVector DeliveryCore::assign_all(const std::shared_ptr<Consumer>& consumer,
+ByteVector DeliveryCore::assign_all(const std::shared_ptr<GroupConsumer>& consumer,
                                     const ConsumerGroup& group) {
     ByteVector notices;
     const MonoTime now = env_.clock.now();
@@ -249,7 +252,7 @@ void DeliveryCore::handle_control_ack(Session& session, const wire::ControlAck& 
     if (subscriptions == nullptr) return reply.error(unknown());
     const auto it = subscriptions->notices.find(control_ack.notice_id);
     if (it == subscriptions->notices.end()) return reply.error(unknown());
-    const std::shared_ptr<Consumer> consumer = it->second;
+    const std::shared_ptr<GroupConsumer> consumer = it->second;
     const Result<PartitionIndex> partition =
         consumer->ownership.control_ack(consumer->group->group_id, control_ack);
     if (!partition.ok()) return reply.error(partition.error());
@@ -263,10 +266,10 @@ void DeliveryCore::handle_control_ack(Session& session, const wire::ControlAck& 
 
 void DeliveryCore::handle_heartbeat(Fiber& fiber, Session& session,
                                     const wire::Heartbeat& heartbeat, Reply reply) {
-    const Result<std::shared_ptr<Consumer>> found =
+    const Result<std::shared_ptr<GroupConsumer>> found =
         find_member(session, heartbeat.subscription_id, heartbeat.member_id);
     if (!found.ok()) return reply.error(found.error());
-    const std::shared_ptr<Consumer>& consumer = *found;
+    const std::shared_ptr<GroupConsumer>& consumer = *found;
     const Result<void> checked =
         consumer->membership.check_epochs(heartbeat.membership_epoch, heartbeat.assignment_epoch);
     if (!checked.ok()) return reply.error(checked.error());
@@ -288,18 +291,18 @@ void DeliveryCore::on_session_closed(Session& session) {
     for (const SubscriptionId id : subscriptions->topic_deleted)
         subscription_ids_.erase(id);
     while (!subscriptions->consumers.empty()) {
-        const std::shared_ptr<Consumer> consumer = subscriptions->consumers.begin()->second;
+        const std::shared_ptr<GroupConsumer> consumer = subscriptions->consumers.begin()->second;
         end_consumer(consumer, EndReason::CLOSED);
     }
     // Dispatchers that wait for the outbox must not find it gone.
     subscriptions->outbox.drained().notify_all();
 }
 
-void DeliveryCore::end_consumer(std::shared_ptr<Consumer> consumer, EndReason reason) {
+void DeliveryCore::end_consumer(std::shared_ptr<GroupConsumer> consumer, EndReason reason) {
     if (consumer->ended) return;
     consumer->ended = reason;
     consumer->expiry.cancel();
-    const std::shared_ptr<GroupState>& group = consumer->group;
+    const std::shared_ptr<LiveGroup>& group = consumer->group;
     SessionSubscriptions& session = *consumer->session;
     MORTAR_ASSERT(group->consumer == consumer);
     group->consumer = nullptr;
@@ -323,7 +326,7 @@ void DeliveryCore::end_consumer(std::shared_ptr<Consumer> consumer, EndReason re
     if (is_in_catalog) start_leaving(group, consumer->membership.member_id());
 }
 
-void DeliveryCore::start_leaving(const std::shared_ptr<GroupState>& group, MemberId member_id) {
+void DeliveryCore::start_leaving(const std::shared_ptr<LiveGroup>& group, MemberId member_id) {
     ++group->leaving_count;
     fibers_.spawn("group.leave", [this, group, member_id](Fiber& fiber) {
         while (true) {
@@ -360,7 +363,7 @@ Result<void> DeliveryCore::commit_left(Fiber& fiber, GroupId group_id,
     return committed.error();
 }
 
-Result<std::shared_ptr<Consumer>> DeliveryCore::find_consumer(
+Result<std::shared_ptr<GroupConsumer>> DeliveryCore::find_consumer(
     const Session& session, SubscriptionId subscription_id) const {
     if (session.subscriptions != nullptr) {
         const auto it = session.subscriptions->consumers.find(subscription_id);
@@ -372,26 +375,26 @@ Result<std::shared_ptr<Consumer>> DeliveryCore::find_consumer(
                       "no such subscription on this connection, or it has ended: SUB again");
 }
 
-Result<std::shared_ptr<Consumer>> DeliveryCore::find_member(const Session& session,
-                                                            SubscriptionId subscription_id,
-                                                            MemberId member_id) const {
-    std::shared_ptr<Consumer> consumer = MORTAR_TRY(find_consumer(session, subscription_id));
+Result<std::shared_ptr<GroupConsumer>> DeliveryCore::find_member(const Session& session,
+                                                                 SubscriptionId subscription_id,
+                                                                 MemberId member_id) const {
+    std::shared_ptr<GroupConsumer> consumer = MORTAR_TRY(find_consumer(session, subscription_id));
     if (consumer->membership.member_id() != member_id)
         return make_error(ErrorCode::UNKNOWN_MEMBER,
                           "the subscription belongs to another member_id");
     return consumer;
 }
 
-void DeliveryCore::on_heard(Consumer& consumer) {
+void DeliveryCore::on_heard(GroupConsumer& consumer) {
     consumer.membership.on_heard(env_.clock.now());
 }
 
-void DeliveryCore::arm_expiry(Consumer& consumer) {
+void DeliveryCore::arm_expiry(GroupConsumer& consumer) {
     consumer.expiry.arm(
         std::min(consumer.membership.expires_at(), consumer.ownership.notice_deadline()));
 }
 
-void DeliveryCore::on_consumer_timer(Consumer& consumer) {
+void DeliveryCore::on_consumer_timer(GroupConsumer& consumer) {
     const MonoTime now = env_.clock.now();
     const bool is_silent = consumer.membership.expires_at() <= now;
     const bool owes_control_ack = consumer.ownership.notice_deadline() <= now;

@@ -24,7 +24,7 @@ enum class Standing : std::uint8_t { IN_USE, DELETED, UNKNOWN };
 using RemovePartition = Result<void> (*)(Fiber& fiber, Env& env, const std::string& folder);
 
 Result<void> remove_ledger_files(Fiber& fiber, Env& env, const std::string& folder) {
-    return Ledger::remove_files(fiber, env.disk, folder);
+    return Ledger::remove_files(fiber, env, folder);
 }
 
 void report_unknown(Env& env, const std::string& path) {

@@ -16,6 +16,11 @@ namespace {
 
 using wire::Op;
 
+wire::Nack nack_of(const wire::Msg& msg, wire::NackReason reason = wire::NackReason::RETRY) {
+    return {msg.subscription_id, msg.topic_id,        msg.partition, msg.sequence,
+            msg.delivery_id,     msg.ownership_epoch, reason,        0};
+}
+
 struct Elsewhere {
     ErrorCode code;
     const char* reason;
@@ -233,10 +238,7 @@ TEST(ContractCodes, of_consuming) {
     expect_code(client->ask(ack), ErrorCode::STALE_OWNER);
     EXPECT_EQ(client->ask(ack_of(first)).code, ErrorCode{});
     expect_code(client->ask(ack_of(first)), ErrorCode::UNKNOWN_DELIVERY);
-    expect_code(client->ask(wire::Nack{next.subscription_id, topic, next.partition, next.sequence,
-                                       next.delivery_id, next.ownership_epoch,
-                                       wire::NackReason::REJECT, 0}),
-                ErrorCode::DLQ_UNAVAILABLE);
+    expect_code(client->ask(nack_of(next, wire::NackReason::REJECT)), ErrorCode::DLQ_UNAVAILABLE);
     EXPECT_EQ(client->ask(ack_of(next)).code, ErrorCode{});
     expect_code(client->ask(pull_of(*member, 1, 0)), ErrorCode::MESSAGE_EXCEEDS_CREDIT);
 
@@ -273,19 +275,26 @@ TEST(ContractCodes, of_a_disk_that_takes_nothing) {
     Broker broker(folder / "data");
     const auto client = connected_client(broker.client_port());
     const TopicId topic = declare_topic(*client, "orders", 1);
-    EXPECT_EQ(client->ask(pub_of(topic, "a")).code, ErrorCode{});
-    const std::optional<Subscribed> member = subscribe(*client, "billing", topic, 1);
+    for (const char* value : {"a", "a2"})
+        EXPECT_EQ(client->ask(pub_of(topic, value)).code, ErrorCode{});
+    const std::optional<Subscribed> member = subscribe(*client, "billing", topic, 2);
     ASSERT_TRUE(member.has_value());
-    EXPECT_EQ(client->ask(pull_of(*member, 1, 1'000)).code, ErrorCode{});
-    ASSERT_EQ(client->pushes.size(), 1u);
-    const ByteVector delivered = client->pushes[0].payload;
+    EXPECT_EQ(client->ask(pull_of(*member, 2, 1'000)).code, ErrorCode{});
+    ASSERT_EQ(client->pushes.size(), 2u);
+    const ByteVector settled = client->pushes[0].payload;
+    const ByteVector delivered = client->pushes[1].payload;
     const wire::Ack ack = ack_of(wire::decode_msg(delivered).value());
+    // Nothing of the deliveries is still to be written.
+    EXPECT_EQ(client->ask(ack_of(wire::decode_msg(settled).value())).code, ErrorCode{});
 
     limit_files(broker, 0);
     expect_code(client->ask(pub_of(topic, "b", 9, 1)), ErrorCode::READ_ONLY_DEGRADED);
     expect_code(ask_until(*client, pub_of(topic, "c"), ErrorCode::QUORUM_LOST),
                 ErrorCode::QUORUM_LOST);
     expect_code(client->ask(ack), ErrorCode::INTERNAL);
+    // The ledger is closed from then on: nothing is executed.
+    expect_code(client->ask(ack), ErrorCode::QUORUM_LOST);
+    expect_code(client->ask(nack_of(wire::decode_msg(delivered).value())), ErrorCode::QUORUM_LOST);
     expect_code(client->ask(wire::Declare{"later", 1, 0}), ErrorCode::METADATA_READ_ONLY);
 
     // It ends by itself when the disk is back, and nothing was lost or doubled.
@@ -305,7 +314,15 @@ TEST(ContractCodes, of_a_disk_that_does_not_answer) {
     Broker broker(folder / "data");
     const auto client = connected_client(broker.client_port());
     const TopicId topic = declare_topic(*client, "orders", 4);
-    EXPECT_EQ(client->ask(pub_of(topic, "a")).code, ErrorCode{});
+    for (const char* value : {"a", "a2"})
+        EXPECT_EQ(client->ask(pub_of(topic, value)).code, ErrorCode{});
+    const std::optional<Subscribed> member = subscribe(*client, "billing", topic, 2);
+    ASSERT_TRUE(member.has_value());
+    EXPECT_EQ(client->ask(pull_of(*member, 2, 1'000)).code, ErrorCode{});
+    ASSERT_EQ(client->pushes.size(), 2u);
+    const ByteVector first = client->pushes[0].payload;
+    const ByteVector second = client->pushes[1].payload;
+    const wire::Ack ack = ack_of(wire::decode_msg(first).value());
     // All threads of the pool must be there before they can all be held.
     constexpr std::size_t DISK_THREADS = 4;
     for (int round = 0; round < 1000 && disk_thread_count(broker.program().pid()) < DISK_THREADS; ++round) {
@@ -322,14 +339,19 @@ TEST(ContractCodes, of_a_disk_that_does_not_answer) {
         StalledDisk stalled(broker.program().pid());
         ASSERT_TRUE(stalled.is_allowed());
         client->say(wire::Declare{"later", 1, 0});
+        client->say(ack);
+        client->say(nack_of(wire::decode_msg(second).value()));
         wire::Sub sub;
         sub.group = "later";
         sub.topic_id = topic;
         client->say(sub);
         client->say(pub_of(topic, "b", 9, 1));
-        for (int i = 0; i < 3; ++i)
+        for (const char* request : {"DECLARE", "ACK", "NACK", "SUB", "PUB"}) {
+            SCOPED_TRACE(request);
             expect_code(client->read_answer().value_or(RawClient::closed_answer()),
                         ErrorCode::READ_ONLY_DEGRADED);
+        }
+        expect_code(client->ask(ack), ErrorCode::QUORUM_LOST);
         // The node takes 64 MiB that it cannot write, a connection 32 MiB.
         const std::string value(wire::MAX_VALUE_LEN, 'x');
         std::vector<std::unique_ptr<RawClient>> heavy;
@@ -343,6 +365,8 @@ TEST(ContractCodes, of_a_disk_that_does_not_answer) {
     }
     const Answer published = ask_until(*client, pub_of(topic, "b", 9, 1), ErrorCode{});
     EXPECT_EQ(published.code, ErrorCode{}) << published.text;
+    // The ACK that was not answered in time counts all the same.
+    expect_code(ask_until(*client, ack, ErrorCode::UNKNOWN_DELIVERY), ErrorCode::UNKNOWN_DELIVERY);
     EXPECT_EQ(broker.stop(), 0);
 }
 
@@ -386,6 +410,11 @@ TEST(ContractCodes, of_damage) {
     const auto client = connected_client(broker.client_port());
     expect_code(client->ask(pub_of(sound, "x")), ErrorCode::METADATA_QUARANTINED);
     expect_code(client->ask(wire::Declare{"sound", 1, 0}), ErrorCode::METADATA_QUARANTINED);
+    wire::Sub sub;
+    sub.group = "billing";
+    sub.topic_id = sound;
+    sub.partition = ANY_PARTITION;
+    expect_code(client->ask(sub), ErrorCode::METADATA_QUARANTINED);
     EXPECT_NE(broker.http_get("/healthz").find("quarantined"), std::string::npos);
 }
 

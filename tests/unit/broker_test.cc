@@ -10,6 +10,7 @@
 
 #include "core/fiber/deadline.h"
 #include "core/log/segment.h"
+#include "core/log/whole_file.h"
 #include "core/meta/metadata_log.h"
 #include "core/produce/partition.h"
 #include "core/replica/promise.h"
@@ -210,6 +211,39 @@ TEST_F(BrokerTest, serves_publish_and_ends_in_good_order) {
     EXPECT_TRUE(ended->ok()) << ended->error().to_string();
     EXPECT_TRUE(saw("stopped"));
     EXPECT_EQ(node.scheduler().fiber_count(), 0u) << node.scheduler().fiber_names().front();
+}
+
+TEST_F(BrokerTest, shows_a_damaged_ledger_in_health_and_stats) {
+    start();
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        ask(fiber, reader, conn, wire::Declare{"orders", 1, 0});
+        wire::Sub sub;
+        sub.group = "billing";
+        sub.topic_id = TopicId(1);
+        sub.partition = ANY_PARTITION;
+        EXPECT_EQ(ask(fiber, reader, conn, sub).code, NO_ERROR);
+    });
+    const GroupId group_id = broker->group("billing").value().group_id;
+    EXPECT_EQ(broker->node_status().health, HealthStatus::HEALTHY);
+    stop();
+    kill_and_restart();
+    const std::string folder = "groups/" + std::to_string(group_id.value) + "/0";
+    node.scheduler().spawn("test.damage", [&](Fiber& fiber) {
+        ASSERT_TRUE(make_folders_durably(fiber, node.disk(), folder).ok());
+        const auto file = node.disk().open(fiber, folder + "/cursor.mqc", OpenMode::CREATE);
+        ASSERT_TRUE(file.ok());
+        const ByteSpan rubbish = as_byte_span(std::string_view("MMCU\x01 no"));
+        ASSERT_TRUE((*file)->write_at(fiber, 0, std::span(&rubbish, 1)).ok());
+        ASSERT_TRUE((*file)->truncate(fiber, rubbish.size()).ok());
+    });
+    world.run_for(seconds(1));
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    EXPECT_EQ(broker->node_status().health, HealthStatus::SOFT);
+    EXPECT_EQ(broker->node_status().unserved_count, 1u);
+    const GroupStatus group = broker->group("billing").value();
+    ASSERT_EQ(group.partitions.size(), 1u);
+    EXPECT_FALSE(group.partitions[0].is_served);
 }
 
 TEST_F(BrokerTest, remembers_everything_over_kill_and_takes_a_new_epoch_each_start) {

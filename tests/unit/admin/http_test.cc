@@ -33,12 +33,13 @@ class FakeState : public AdminState {
         group.state = GroupState::STABLE;
         group.lag = 4;
         group.members = {MemberId(17)};
-        group.partitions.push_back({PartitionIndex(0), MemberId(17), OwnershipEpoch(1), Sequence(5), 4, 2, 1});
+        group.partitions.push_back({PartitionIndex(0), MemberId(17), OwnershipEpoch(1), Sequence(5), 4, 2, 1, false});
         groups_[group.group_id] = group;
         node.node_id = NodeId(7);
         node.uptime_ms = 61'999;
         node.connection_count = 2;
         node.version = "0.1.0";
+        node.unserved_count = 1;
         node.leader_id = NodeId(7);
         node.leader_epoch = LeaderEpoch(3);
     }
@@ -109,10 +110,10 @@ TEST(Stats, answers_each_filter) {
     EXPECT_EQ(answer_admin(state, "GET", "/stats?group=%67").body,
               R"({"groups":[{"group":"g","group_id":1,"topic":"t1","lag":4,"state":"stable","membership_epoch":0,)"
               R"("assignment_epoch":0,"members":[17],"partition_list":[{"partition":0,"owner":17,)"
-              R"("ownership_epoch":1,"ack_floor":5,"lag":4,"in_flight":2,"parked":1}]}]})");
+              R"("ownership_epoch":1,"ack_floor":5,"lag":4,"in_flight":2,"parked":1,"state":"unserved"}]}]})");
     EXPECT_EQ(answer_admin(state, "GET", "/stats?node=self").body,
               R"({"node":{"node_id":7,"uptime_s":61,"connections":2,"version":"0.1.0","leader_id":7,)"
-              R"("leader_epoch":3,"quorum_state":0,"status":"healthy"}})");
+              R"("leader_epoch":3,"quorum_state":0,"status":"healthy","unserved_group_partitions":1}})");
     EXPECT_EQ(answer_admin(state, "GET", "/stats?node=7").status, 200);
     EXPECT_NE(answer_admin(state, "GET", "/stats?group=*").body.find(R"("group":"g")"), std::string::npos);
 }

@@ -1020,6 +1020,126 @@ TEST(Delivery, a_deleted_topic_ends_its_members) {
     EXPECT_TRUE(bench.node().disk().cached_names("groups").empty());
 }
 
+// contract E3
+TEST(Delivery, a_group_that_is_deleted_ends_whole_when_a_partition_cannot_be_removed) {
+    Bench bench(3);
+    for (std::uint16_t partition = 0; partition < 3; ++partition)
+        bench.publish_many(2, partition);
+    Client client(bench, "g");
+    client.confirm();
+    EXPECT_EQ(client.pull().size(), 6u);
+    bench.run_for(milliseconds(100));
+    const GroupId group_id = client.notices[0].group_id;
+    const std::string folder = "groups/" + std::to_string(group_id.value);
+    bench.node().disk().faults().fails = [&](const sim::DiskOperation& operation) {
+        return operation.op == sim::DiskOp::REMOVE && operation.path == folder + "/0/delivery.mql";
+    };
+    bench.run([&](Fiber& fiber) {
+        ASSERT_TRUE(bench.metadata().propose(fiber, MutationBody(TopicDeleted{TOPIC})).ok());
+        bench.delivery().end_group(group_id);
+        EXPECT_TRUE(bench.delivery().remove_group(fiber, group_id).is(ErrorCode::IO_ERROR));
+    });
+    EXPECT_EQ(bench.node().disk().cached_names(folder), (std::vector<std::string>{"0"}));
+    for (const std::string& name : bench.node().scheduler().fiber_names())
+        EXPECT_EQ(name.find("ledger."), std::string::npos) << name;
+    EXPECT_TRUE(bench.delivery().group_state(group_id).empty());
+}
+
+TEST(Delivery, a_group_that_is_deleted_leaves_what_is_not_its_own) {
+    Bench bench;
+    bench.publish_many(1);
+    Client client(bench, "g");
+    client.confirm();
+    EXPECT_EQ(client.pull().size(), 1u);
+    bench.run_for(milliseconds(100));
+    const GroupId group_id = client.notices[0].group_id;
+    const std::string folder = "groups/" + std::to_string(group_id.value);
+    bench.run([&](Fiber& fiber) {
+        ASSERT_TRUE(bench.node().disk().open(fiber, folder + "/notes", OpenMode::CREATE_NEW).ok());
+        ASSERT_TRUE(bench.metadata().propose(fiber, MutationBody(TopicDeleted{TOPIC})).ok());
+        bench.delivery().end_group(group_id);
+        EXPECT_TRUE(bench.delivery().remove_group(fiber, group_id).ok());
+    });
+    EXPECT_EQ(bench.node().disk().cached_names(folder), (std::vector<std::string>{"notes"}));
+}
+
+// covers DUR-02
+TEST(Contract, RB2_sub_of_a_quarantined_catalog_is_2004) {
+    Bench bench;
+    {
+        Client client(bench, "g");
+        client.link.close();
+    }
+    bench.run_for(seconds(1));
+    bool is_damaged = false;
+    for (const std::string& name : bench.node().disk().cached_names("metadata")) {
+        const std::string path = "metadata/" + name;
+        const auto bytes = bench.node().disk().cached_read(path);
+        if (!bytes) continue;
+        const std::size_t at = as_string_view(*bytes).find("orders");
+        if (at == std::string_view::npos) continue;
+        ASSERT_TRUE(bench.node().disk().flip_bit(path, at, 3));
+        is_damaged = true;
+    }
+    ASSERT_TRUE(is_damaged);
+    bench.kill();
+    ASSERT_TRUE(bench.metadata().is_quarantined());
+    Link& link = bench.connect();
+    link.sub("g", TOPIC);
+    bench.run_for(milliseconds(50));
+    ASSERT_EQ(link.got.size(), 1u);
+    ASSERT_EQ(link.got[0].op, wire::Op::ERR);
+    EXPECT_EQ(wire::decode_err(link.got[0].payload)->code,
+              static_cast<std::uint16_t>(ErrorCode::METADATA_QUARANTINED));
+}
+
+TEST(Delivery, counts_the_partitions_that_a_damaged_ledger_keeps_from_a_group) {
+    Bench bench(2);
+    bench.publish_many(3);
+    Client client(bench, "g");
+    client.confirm();
+    const GroupId group_id = client.notices[0].group_id;
+    for (const Message& message : client.pull()) {
+        client.link.ack(client.ack_of(message.msg));
+        EXPECT_TRUE(client.answered_ok());
+    }
+    EXPECT_EQ(bench.delivery().unserved_count(), 0u);
+    const std::string path = "groups/" + std::to_string(group_id.value) + "/0/delivery.mql";
+    const auto parsed = parse_ledger(*bench.node().disk().durable_read(path));
+    ASSERT_TRUE(parsed.ok());
+    ASSERT_TRUE(bench.node().disk().flip_bit(path, parsed->offsets.front() + 10, 3));
+    bench.kill();
+    EXPECT_EQ(bench.delivery().unserved_count(), 1u);
+    const auto state = bench.delivery().group_state(group_id);
+    ASSERT_EQ(state.size(), 2u);
+    EXPECT_FALSE(state[0].is_served);
+    EXPECT_TRUE(state[1].is_served);
+}
+
+TEST(Contract, C7_at_the_limit_of_unsettled_messages_only_redeliveries_flow) {
+    Bench bench;
+    bench.options.unsettled_count_max = 4;
+    bench.kill();
+    bench.publish_many(8);
+    Client client(bench, "g");
+    client.confirm();
+    const auto messages = client.pull();
+    ASSERT_EQ(sequences(messages), range(1, 4));
+    EXPECT_TRUE(client.last_is_ok());
+    client.link.nack(client.nack_of(messages[1].msg, wire::NackReason::REQUEUE));
+    EXPECT_TRUE(client.answered_ok());
+    const auto again = client.pull();
+    EXPECT_EQ(sequences(again), range(2, 2)) << "a redelivery needs no more room";
+    EXPECT_TRUE(client.pull().empty());
+    // The room comes with the flush of the ACK, while the PULL behind it waits already.
+    client.link.ack(client.ack_of(messages[0].msg));
+    client.link.pull(client.pull_of(0, 1000));
+    EXPECT_TRUE(client.answered_ok());
+    EXPECT_EQ(sequences(client.messages()), range(5, 5));
+    EXPECT_EQ(UNSETTLED_COUNT_MAX, 1'048'576u);
+    EXPECT_EQ(DeliveryOptions().unsettled_count_max, UNSETTLED_COUNT_MAX);
+}
+
 TEST(Delivery, stops_pushing_while_the_outbox_is_full_and_goes_on_later) {
     Bench bench;
     for (int i = 0; i < 30; ++i)

@@ -14,6 +14,7 @@ namespace mortar {
 namespace {
 using sim::HeapStackPool;
 using sim::PowerImage;
+using sim::SimDisk;
 using sim::SimNode;
 using sim::SimWorld;
 using testing::Answer;
@@ -84,6 +85,7 @@ class Bench {
         }
     }
     void run_for(Duration duration) { world_.run_for(duration); }
+    MonoTime now() const { return world_.now(); }
 
     DeliveryId deliver(std::uint64_t sequence) {
         const DeliveryId id(++last_delivery_);
@@ -255,7 +257,7 @@ TEST(GroupPartition, a_failing_disk_leaves_the_outcome_open_and_heals) {
     bench.run_for(milliseconds(20));
     ASSERT_TRUE(before.is_ok());
     bench.deliver(2);
-    bench.deliver(3);
+    const DeliveryId third = bench.deliver(3);
     bool is_broken = true;
     bench.node().disk().faults().fails = [&is_broken](const sim::DiskOperation& operation) {
         return is_broken && operation.op == sim::DiskOp::SYNC_DATA;
@@ -268,7 +270,14 @@ TEST(GroupPartition, a_failing_disk_leaves_the_outcome_open_and_heals) {
     EXPECT_EQ(bench.owner().freed_count, 3u) << "nothing is in flight any more";
     Answer refused;
     bench.partition().ack(Sequence(3), refused.open(wire::Op::ACK));
-    EXPECT_TRUE(refused.is(ErrorCode::INTERNAL));
+    EXPECT_TRUE(refused.is(ErrorCode::QUORUM_LOST)) << "not executed";
+    Answer refused_nack;
+    bench.partition().nack(Sequence(3), third, wire::NackReason::RETRY,
+                           refused_nack.open(wire::Op::NACK));
+    EXPECT_TRUE(refused_nack.is(ErrorCode::QUORUM_LOST));
+    Answer refused_progress;
+    bench.partition().progress(Sequence(3), third, refused_progress.open(wire::Op::ACK));
+    EXPECT_TRUE(refused_progress.is(ErrorCode::QUORUM_LOST));
     bench.run_for(seconds(5));
     EXPECT_FALSE(bench.partition().is_serving());
     is_broken = false;
@@ -285,6 +294,83 @@ TEST(GroupPartition, a_failing_disk_leaves_the_outcome_open_and_heals) {
         EXPECT_TRUE(after.is_ok());
     }
     EXPECT_EQ(bench.at(2), Standing::SETTLED);
+}
+
+TEST(Contract, R2_ack_and_nack_are_answered_within_two_seconds_of_a_disk_that_stalls) {
+    Bench bench;
+    for (std::uint64_t s = 1; s <= 3; ++s)
+        bench.deliver(s);
+    const DeliveryId fourth = bench.deliver(4);
+    const DeliveryId fifth = bench.deliver(5);
+    Answer before;
+    bench.partition().ack(Sequence(1), before.open(wire::Op::ACK));
+    bench.run_for(milliseconds(20));
+    ASSERT_TRUE(before.is_ok());
+    bench.node().disk().faults().stalled_until = bench.now() + seconds(20);
+    Answer ack;
+    Answer again;
+    Answer nack;
+    bench.partition().ack(Sequence(2), ack.open(wire::Op::ACK));
+    bench.partition().ack(Sequence(2), again.open(wire::Op::ACK));
+    bench.run_for(milliseconds(900));
+    bench.partition().nack(Sequence(4), fourth, wire::NackReason::REQUEUE,
+                           nack.open(wire::Op::NACK));
+    bench.run_for(milliseconds(1'080));
+    EXPECT_TRUE(ack.is_pending());
+    bench.run_for(milliseconds(30));
+    EXPECT_TRUE(ack.is(ErrorCode::READ_ONLY_DEGRADED));
+    EXPECT_TRUE(again.is(ErrorCode::READ_ONLY_DEGRADED));
+    EXPECT_TRUE(nack.is_pending()) << "each has its own two seconds";
+    bench.run_for(milliseconds(900));
+    EXPECT_TRUE(nack.is(ErrorCode::READ_ONLY_DEGRADED));
+    EXPECT_EQ(bench.at(2), Standing::SETTLING) << "the event stays queued";
+    EXPECT_EQ(bench.at(4), Standing::FAILING);
+
+    // Contract 8, level 0: read-only until it flushes again.
+    Answer refused;
+    Answer refused_nack;
+    Answer settled;
+    bench.partition().ack(Sequence(3), refused.open(wire::Op::ACK));
+    bench.partition().nack(Sequence(5), fifth, wire::NackReason::RETRY,
+                           refused_nack.open(wire::Op::NACK));
+    bench.partition().ack(Sequence(1), settled.open(wire::Op::ACK));
+    EXPECT_TRUE(refused.is(ErrorCode::QUORUM_LOST));
+    EXPECT_TRUE(refused_nack.is(ErrorCode::QUORUM_LOST));
+    EXPECT_TRUE(settled.is(ErrorCode::UNKNOWN_DELIVERY));
+    EXPECT_EQ(bench.at(3), Standing::LEASED) << "not executed";
+    EXPECT_EQ(bench.at(5), Standing::LEASED);
+
+    bench.run_for(seconds(19));
+    EXPECT_EQ(bench.at(2), Standing::SETTLED);
+    EXPECT_EQ(bench.at(4), Standing::READY);
+    bench.book().check();
+    Answer after;
+    bench.partition().ack(Sequence(3), after.open(wire::Op::ACK));
+    bench.run_for(milliseconds(100));
+    EXPECT_TRUE(after.is_ok());
+}
+
+TEST(Contract, E2_jumps_of_the_wall_clock_move_no_lease_and_no_backoff) {
+    constexpr Duration YEAR = seconds(365 * 24 * 3600);
+    Bench bench;
+    bench.deliver(1);
+    const DeliveryId second = bench.deliver(2);
+    Answer nack;
+    bench.partition().nack(Sequence(2), second, wire::NackReason::RETRY, nack.open(wire::Op::NACK));
+    bench.run_for(milliseconds(100));
+    ASSERT_TRUE(nack.is_ok());
+    bench.node().clock().set_wall_offset(YEAR);
+    bench.run_for(milliseconds(700));
+    EXPECT_EQ(bench.at(1), Standing::LEASED);
+    EXPECT_EQ(bench.at(2), Standing::WAITING);
+    bench.node().clock().set_wall_offset(nanoseconds(-YEAR.ns));
+    bench.run_for(milliseconds(600));
+    EXPECT_EQ(bench.at(2), Standing::READY) << "1 s and up to a quarter more";
+    bench.run_for(seconds(28));
+    EXPECT_EQ(bench.at(1), Standing::LEASED);
+    bench.node().clock().set_wall_offset(YEAR);
+    bench.run_for(seconds(1));
+    EXPECT_NE(bench.at(1), Standing::LEASED);
 }
 
 TEST(GroupPartition, damage_below_a_synced_event_is_not_guessed_away) {
@@ -336,6 +422,20 @@ TEST(GroupPartition, remove_takes_its_files_and_answers_who_waits) {
     EXPECT_FALSE(ack.is_pending());
     EXPECT_FALSE(bench.node().disk().cached_read(LEDGER).has_value());
     EXPECT_TRUE(bench.node().disk().cached_names("groups/1").empty());
+}
+
+// contract E3
+TEST(GroupPartition, remove_leaves_files_that_are_not_its_own) {
+    Bench bench;
+    bench.deliver(1);
+    bench.run_for(milliseconds(50));
+    bench.run([&](Fiber& fiber) {
+        SimDisk& disk = bench.node().disk();
+        ASSERT_TRUE(disk.open(fiber, "groups/1/0/notes.txt", OpenMode::CREATE_NEW).ok());
+        bench.partition().release_owner(true);
+        EXPECT_TRUE(bench.partition().remove(fiber).ok());
+    });
+    EXPECT_EQ(bench.node().disk().cached_names(FOLDER), (std::vector<std::string>{"notes.txt"}));
 }
 
 // What was answered holds through kills and power losses at any moment, rotations included.

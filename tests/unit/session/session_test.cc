@@ -67,6 +67,7 @@ class FakeDelivery : public Delivery {
         return {};
     }
     std::vector<PartitionState> group_state(GroupId) const override { return {}; }
+    std::size_t unserved_count() const override { return 0; }
     Result<void> close(Fiber&) override { return {}; }
 
     static constexpr std::uint32_t PUSH_BYTES = 64 * 1024;

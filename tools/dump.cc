@@ -4,9 +4,7 @@
 // Use:    a new format adds its row here and keeps its parsing in core.
 // Source: contract 1 (exit 0 sound, 1 damage, 2 arguments, 3 unreadable) and 7.
 #include <cstdio>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +19,7 @@
 #include "core/meta/metadata_format.h"
 #include "core/produce/producer_window.h"
 #include "core/replica/promise.h"
+#include "tools/common/program.h"
 
 namespace {
 
@@ -36,7 +35,11 @@ struct Dumped {
     bool readable = true;  // false: a version that this program does not know
 };
 
-constexpr std::string_view HELP = R"(usage: mortarmq-dump FILE...
+// More than the largest segment that a configuration can ask for; an endless file must not fill the memory.
+constexpr std::size_t FILE_BYTES_MAX = std::size_t{2} << 30;
+bool g_print_values = false;  // --values
+
+constexpr std::string_view HELP = R"(usage: mortarmq-dump [--values] FILE...
 
 Prints MortarMQ files as text and verifies their checksums. Changes nothing; a file of a running
 broker may end in a batch that is being written.
@@ -45,30 +48,33 @@ broker may end in a batch that is being written.
               groups/G/P/:  cursor.mqc, delivery.mql
               metadata/:    log-N.mml metadata log, mmms-N-E.bin snapshot
               replica/:     state
+              T is a topic_id and G a group_id, P a partition: the names stand in the dump of the
+              files in metadata/, and `mortarmq topics create NAME` prints the topic_id of NAME
+  --values    message values too, as text if all of it is printable ASCII, else hex:...
   --help      this text
   --version   the version
 
 examples:
   mortarmq-dump data/topics/1/0/00000000000000000001.seg
   mortarmq-dump data/topics/1/0/*.seg | grep -c '^record'
+  mortarmq-dump --values data/topics/1/0/*.seg | grep 'value=.*apple'
+  mortarmq-dump data/metadata/* | grep -i topic          which topic has which topic_id
   mortarmq-dump data/groups/1/0/delivery.mql
   mortarmq-dump $(find data/topics data/groups data/metadata data/replica -type f) | grep DAMAGE
 
-exit status: 0 sound, 1 damage found, 2 bad arguments, 3 a file cannot be read
+exit status: 0 sound, 1 damage found, 2 bad arguments, 3 a file cannot be read or the output not written
 )";
 
-std::optional<ByteVector> read_whole(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return std::nullopt;
-    const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    if (in.bad()) return std::nullopt;
+Result<ByteVector> read_whole(const std::string& path) {
+    const std::string text = MORTAR_TRY(read_text_file(path, FILE_BYTES_MAX));
     const ByteSpan bytes = as_byte_span(text);
     return ByteVector(bytes.begin(), bytes.end());
 }
 
-std::string printable(ByteSpan bytes) {
+// Text if all of it stands between first and ~.
+std::string printable(ByteSpan bytes, char first = '!') {
     for (const char c : as_string_view(bytes)) {
-        if (c < '!' || c > '~') return "hex:" + to_hex(bytes);
+        if (c < first || c > '~') return "hex:" + to_hex(bytes);
     }
     return std::string(as_string_view(bytes));
 }
@@ -88,7 +94,9 @@ void print_record(const Record& record, std::size_t file_offset, bool first_of_b
               << " producer_id=" << record.producer_id.value << " producer_seq=" << record.producer_seq.value
               << " timestamp_unix_ms=" << record.timestamp_unix_ms
               << " leader_epoch=" << record.leader_epoch.value << " key=" << printable(record.key)
-              << " value_bytes=" << record.value.size() << (first_of_batch ? " batch" : "") << "\n";
+              << " value_bytes=" << record.value.size() << (first_of_batch ? " batch" : "");
+    if (g_print_values) std::cout << " value=" << printable(record.value, ' ');
+    std::cout << "\n";
 }
 
 // The next offset where a whole record stands, or the end.
@@ -173,11 +181,12 @@ Dumped dump_index(ByteSpan bytes, const std::string& path) {
         std::cout << "entry sequence=" << entry.sequence.value
                   << " timestamp_unix_ms=" << entry.timestamp_unix_ms << " offset=" << entry.file_offset
                   << " bytes=" << entry.record_bytes;
-        if (segment) {
+        if (segment.ok()) {
             const bool inside = entry.file_offset < segment->size();
             const Result<Record> record =
                 parse_record(inside ? ByteSpan(*segment).subspan(entry.file_offset) : ByteSpan());
             const bool fits = record.ok() && record->sequence == entry.sequence &&
+                              record->timestamp_unix_ms == entry.timestamp_unix_ms &&
                               record_bytes(*record) == entry.record_bytes;
             if (!fits) std::cout << " DAMAGE: no such record in the segment";
             dumped.sound = dumped.sound && fits;
@@ -308,9 +317,9 @@ const Dumper* find_dumper(ByteSpan bytes, const std::string& path) {
 }
 
 int dump_file(const std::string& path) {
-    const auto bytes = read_whole(path);
-    if (!bytes) {
-        std::cerr << "mortarmq-dump: cannot read " << path << "\n";
+    const Result<ByteVector> bytes = read_whole(path);
+    if (!bytes.ok()) {
+        std::cerr << "mortarmq-dump: " << bytes.error().detail << "\n";
         return EXIT_UNREADABLE;
     }
     const Dumper* dumper = find_dumper(*bytes, path);
@@ -324,11 +333,13 @@ int dump_file(const std::string& path) {
     return dumped.sound ? EXIT_SOUND : EXIT_DAMAGE;
 }
 
-}  // namespace
-
-int main(int argument_count, char** arguments) {
-    const std::vector<std::string> words(arguments + 1, arguments + argument_count);
+int run(const std::vector<std::string>& words) {
+    std::vector<std::string> paths;
     for (const std::string& word : words) {
+        if (word == "--values") {
+            g_print_values = true;
+            continue;
+        }
         if (word == "--help" || word == "-h") {
             std::cout << HELP;
             return EXIT_SOUND;
@@ -341,12 +352,22 @@ int main(int argument_count, char** arguments) {
             std::cerr << "mortarmq-dump: unknown option " << word << "; see --help\n";
             return EXIT_ARGUMENTS;
         }
+        paths.push_back(word);
     }
-    if (words.empty()) {
+    if (paths.empty()) {
         std::cerr << HELP;
         return EXIT_ARGUMENTS;
     }
     int worst = EXIT_SOUND;
-    for (const std::string& path : words) worst = std::max(worst, dump_file(path));
+    for (const std::string& path : paths) worst = std::max(worst, dump_file(path));
     return worst;
+}
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+    open_standard_files();
+    const int exit_code = run(std::vector<std::string>(arguments + 1, arguments + argument_count));
+    std::cout.flush();
+    return finish_output("mortarmq-dump", exit_code, EXIT_UNREADABLE);
 }

@@ -8,11 +8,13 @@
 #include <string_view>
 
 #include "core/base/hash.h"
+#include "tools/common/program.h"
 
 namespace {
 using mortar::ByteSpan;
 
 constexpr int DONE = 0;
+constexpr int OUTPUT_LOST = 1;
 constexpr int BAD_ARGUMENTS = 2;
 constexpr std::size_t TOKEN_RANDOM_BYTES = 32;
 constexpr std::size_t TOKEN_BYTES_MAX = 4096;  // what CONNECT can carry
@@ -29,7 +31,9 @@ constexpr char HELP[] =
     "\n"
     "examples:\n"
     "  mortarmq-hash-token --new\n"
-    "  mortarmq-hash-token < token.txt >> data/auth/client.sha256\n";
+    "  mortarmq-hash-token < token.txt >> data/auth/client.sha256\n"
+    "\n"
+    "exit status: 0 done, 1 the output could not be written, 2 bad arguments or no token\n";
 
 std::string digest_line(std::string_view token) {
     return mortar::to_hex(mortar::sha256(mortar::as_byte_span(token)));
@@ -60,9 +64,7 @@ int hash_input() {
     std::printf("%s\n", digest_line(token).c_str());
     return DONE;
 }
-}  // namespace
-
-int main(int argument_count, char** arguments) {
+int run(int argument_count, char** arguments) {
     if (argument_count == 1) return hash_input();
     const std::string_view argument = arguments[1];
     if (argument_count == 2 && argument == "--new") return make_new();
@@ -76,4 +78,10 @@ int main(int argument_count, char** arguments) {
     }
     std::fputs(HELP, stderr);
     return BAD_ARGUMENTS;
+}
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+    mortar::open_standard_files();
+    return mortar::finish_output("mortarmq-hash-token", run(argument_count, arguments), OUTPUT_LOST);
 }

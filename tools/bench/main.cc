@@ -10,6 +10,7 @@
 #include "tools/bench/load.h"
 #include "tools/bench/recovery.h"
 #include "tools/bench/workspace.h"
+#include "tools/common/program.h"
 
 namespace {
 
@@ -137,9 +138,7 @@ void add_shape_options(CLI::App* command, Arguments& arguments) {
         ->capture_default_str();
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
     Arguments arguments;
     arguments.load.topic = "bench";
     CLI::App app("mortarmq-bench: load generator and latency report");
@@ -203,4 +202,11 @@ int main(int argc, char** argv) {
     if (*pub) return print(measure_pub(workspace, arguments), arguments);
     if (*compare_command) return print(compare(workspace, arguments.compare), arguments);
     return print(compare_recovery(workspace, arguments.recovery), arguments);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    mortar::open_standard_files();
+    return mortar::finish_output("mortarmq-bench", run(argc, argv), EXIT_FAILED);
 }

@@ -79,6 +79,9 @@ Result<void> Broker::run(Fiber& fiber) {
     while (served.ok() && !stopping_)
         served = stop_asked_.wait(fiber);
     ready_ = false;
+    if (parts_->server != nullptr) {
+        env_.log.info("stopping", {{"clients", std::to_string(parts_->server->connection_count())}});
+    }
     Result<void> ended = shut_down(fiber);
     return first_error(std::move(served), std::move(ended));
 }
@@ -91,7 +94,7 @@ void Broker::stop() {
 Result<void> Broker::start(Fiber& fiber) {
     // A port that is taken, a missing token file: found out before anything on disk changes.
     MORTAR_TRY(listen());
-    const ClientTokens tokens = MORTAR_TRY(load_client_tokens(fiber, env_.disk, options_.config));
+    const ClientTokens tokens = MORTAR_TRY(check_folder(fiber, env_.disk, options_.config));
     parts_->auth.token_digests = tokens.digests;
     MORTAR_TRY(env_.disk.make_folders(fiber, ""));
     MORTAR_TRY(check_space_to_start(fiber, env_.disk, options_.config.data_dir));
@@ -99,6 +102,7 @@ Result<void> Broker::start(Fiber& fiber) {
     // Recovery repairs one part after the other: what would refuse the last must be found first.
     MORTAR_TRY(refuse_newer_formats(fiber, env_.disk));
     MORTAR_TRY(recover(fiber));
+    MORTAR_TRY(parts_->folder->sign(fiber));
     serve();
     return {};
 }
@@ -173,6 +177,8 @@ void Broker::serve() {
     ready_ = true;
     env_.log.info("ready", {{"client", client_address_},
                             {"admin", admin_address_},
+                            {"data", options_.config.data_dir},
+                            {"version", MORTAR_VERSION},
                             {"leader_epoch", std::to_string(parts.leader_epoch.value)}});
 }
 

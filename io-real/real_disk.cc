@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <charconv>
 #include <climits>
 #include <utility>
@@ -218,10 +219,20 @@ class RealFile final : public File {
 
 class RealDiskLock final : public DiskLock {
   public:
-    explicit RealDiskLock(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+    RealDiskLock(Descriptor descriptor, std::string path)
+        : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
+
+    // A few bytes into the page cache, once in a life: not worth a thread.
+    Result<void> sign(Fiber&) override {
+        const std::string pid = fmt::format("{}\n", ::getpid());
+        const ByteSpan part = as_byte_span(pid);
+        if (::ftruncate(descriptor_.get(), 0) != 0) return disk_error(errno, "cannot empty", path_);
+        return write_fully(descriptor_.get(), path_, 0, std::span(&part, 1));
+    }
 
   private:
     Descriptor descriptor_;
+    std::string path_;
 };
 
 // "process 4711", or what is known instead.
@@ -231,6 +242,8 @@ std::string holder_of(int fd) {
     unsigned long pid = 0;
     if (count <= 0 || std::from_chars(text, text + count, pid).ec != std::errc())
         return "another process";
+    // An earlier holder's number stands there until the present one has signed.
+    if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return "another process";
     return fmt::format("process {}", pid);
 }
 
@@ -243,11 +256,7 @@ Result<std::unique_ptr<DiskLock>> lock_at(const std::string& path) {
                           fmt::format("{} is locked by {}: stop it, or use another folder", path,
                                       holder_of(descriptor.get())));
     }
-    const std::string pid = fmt::format("{}\n", ::getpid());
-    const ByteSpan part = as_byte_span(pid);
-    if (::ftruncate(descriptor.get(), 0) != 0) return disk_error(errno, "cannot empty", path);
-    MORTAR_TRY(write_fully(descriptor.get(), path, 0, std::span(&part, 1)));
-    return std::unique_ptr<DiskLock>(std::make_unique<RealDiskLock>(std::move(descriptor)));
+    return std::unique_ptr<DiskLock>(std::make_unique<RealDiskLock>(std::move(descriptor), path));
 }
 
 Result<std::vector<DirEntry>> list_at(const std::string& path) {

@@ -4,14 +4,15 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <optional>
 #include <string>
 
 #include "core/admin/config.h"
+#include "core/admin/data_folder.h"
 #include "core/broker.h"
 #include "io-real/real_env.h"
+#include "tools/common/program.h"
 
 namespace {
 
@@ -30,7 +31,7 @@ constexpr const char* EXAMPLES =
     "  mortarmqd --dev                              one node on 127.0.0.1, data in ./data\n"
     "  mortarmqd --dev --data-dir /tmp/mq           the same, data elsewhere\n"
     "  mortarmqd --print-default-config > mq.json   a file to start from\n"
-    "  mortarmqd --config mq.json --check-config    is it right, and what does it come to?\n"
+    "  mortarmqd --config mq.json --check-config    would it start, and what does it come to?\n"
     "  mortarmqd --config mq.json                   run; SIGTERM or Ctrl-C stops it in good order\n"
     "\nExit codes: 0 stopped, 2 arguments or configuration, 3 environment (port, lock, "
     "permissions), 4 data refused.\n";
@@ -42,6 +43,9 @@ struct Arguments {
     bool check_config = false;
     bool print_default_config = false;
 };
+
+constexpr std::string_view DAMAGE_ADVICE =
+    "restore the data_dir from a backup, or start with an empty one; mortarmq-dump shows what is damaged";
 
 int exit_code_of(ErrorCode code) {
     switch (code) {
@@ -58,7 +62,9 @@ int exit_code_of(ErrorCode code) {
 }
 
 int fail(const Error& error) {
-    const std::string_view advice = mortar::error_info(error.code).client_does;
+    std::string_view advice = mortar::error_info(error.code).client_does;
+    if (error.code == ErrorCode::DAMAGED || error.code == ErrorCode::CHECKSUM_MISMATCH)
+        advice = DAMAGE_ADVICE;
     if (error.code == ErrorCode::INVALID_CONFIG) {
         std::fprintf(stderr, "mortarmqd: %s\n", error.detail.c_str());
     } else {
@@ -68,10 +74,14 @@ int fail(const Error& error) {
     return exit_code_of(error.code);
 }
 
-Result<std::string> read_text(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return mortar::make_error(ErrorCode::INVALID_CONFIG, "cannot read " + path);
-    return std::string(std::istreambuf_iterator<char>(file), {});
+// The disk would only say that it failed.
+bool check_data_dir(const std::string& path) {
+    std::error_code failed;
+    const std::filesystem::file_status status = std::filesystem::status(path, failed);
+    if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) return true;
+    std::fprintf(stderr, "mortarmqd: data_dir %s: it is a file; give the path of a folder\n",
+                 path.c_str());
+    return false;
 }
 
 Result<Config> load_config(const Arguments& arguments) {
@@ -80,18 +90,48 @@ Result<Config> load_config(const Arguments& arguments) {
         config = mortar::dev_config();
         if (!arguments.data_dir.empty()) config.data_dir = arguments.data_dir;
     } else {
-        const std::string text = MORTAR_TRY(read_text(arguments.config_path));
-        config = MORTAR_TRY(mortar::parse_config(text));
+        const Result<std::string> text =
+            mortar::read_text_file(arguments.config_path, mortar::CONFIG_BYTES_MAX);
+        if (!text.ok())
+            return mortar::make_error(ErrorCode::INVALID_CONFIG, "--config: " + text.error().detail);
+        config = MORTAR_TRY(mortar::parse_config(*text));
     }
     MORTAR_TRY(mortar::check_supported(config));
     return config;
 }
 
-int serve(const Config& config, bool is_dev) {
+mortar::RealEnvOptions env_options(const Config& config) {
     mortar::RealEnvOptions options;
     options.root = config.data_dir;
     options.log_level = config.log_level;
-    Result<std::unique_ptr<mortar::RealEnv>> created = mortar::RealEnv::create(options);
+    return options;
+}
+
+// The same that the broker looks at when it starts.
+int check_config(const Config& config) {
+    Result<std::unique_ptr<mortar::RealEnv>> created = mortar::RealEnv::create(env_options(config));
+    if (!created.ok()) return fail(created.error());
+    mortar::RealEnv& env = **created;
+    std::optional<Error> refused;
+    env.scheduler().spawn("check", [&](mortar::Fiber& fiber) {
+        const Result<mortar::ClientTokens> checked =
+            mortar::check_folder(fiber, env.env().disk, config);
+        if (!checked.ok()) refused = checked.error();
+        env.scheduler().stop();
+    });
+    env.run();
+    env.shutdown();
+    if (refused) return fail(*refused);
+    std::fputs(mortar::print_config(config).c_str(), stdout);
+    return EXIT_STOPPED;
+}
+
+int serve(Config config, bool is_dev) {
+    // People look for their data later, and from other folders.
+    std::error_code failed;
+    const std::filesystem::path absolute = std::filesystem::absolute(config.data_dir, failed);
+    if (!failed) config.data_dir = absolute.lexically_normal().string();
+    Result<std::unique_ptr<mortar::RealEnv>> created = mortar::RealEnv::create(env_options(config));
     if (!created.ok()) return fail(created.error());
     mortar::RealEnv& env = **created;
     std::optional<Result<void>> ended;
@@ -117,6 +157,10 @@ int serve(const Config& config, bool is_dev) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    mortar::open_standard_files();
+    const auto finish = [](int exit_code) {
+        return mortar::finish_output("mortarmqd", exit_code, EXIT_ENVIRONMENT);
+    };
     Arguments arguments;
     CLI::App app("mortarmqd: the MortarMQ broker");
     app.footer(EXAMPLES);
@@ -133,11 +177,11 @@ int main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? EXIT_STOPPED : EXIT_CONFIG;
+        return finish(app.exit(error) == 0 ? EXIT_STOPPED : EXIT_CONFIG);
     }
     if (arguments.print_default_config) {
         std::fputs(mortar::default_config_text().c_str(), stdout);
-        return EXIT_STOPPED;
+        return finish(EXIT_STOPPED);
     }
     if (arguments.config_path.empty() && !arguments.dev) {
         std::fprintf(stderr, "mortarmqd: give --config FILE or --dev; --help shows examples\n");
@@ -145,9 +189,7 @@ int main(int argc, char** argv) {
     }
     const Result<Config> loaded = load_config(arguments);
     if (!loaded.ok()) return fail(loaded.error());
-    if (arguments.check_config) {
-        std::fputs(mortar::print_config(*loaded).c_str(), stdout);
-        return EXIT_STOPPED;
-    }
+    if (!check_data_dir(loaded->data_dir)) return EXIT_ENVIRONMENT;
+    if (arguments.check_config) return finish(check_config(*loaded));
     return serve(*loaded, arguments.dev);
 }

@@ -176,4 +176,15 @@ Result<ClientTokens> load_client_tokens(Fiber& fiber, Disk& disk, const Config& 
     return tokens;
 }
 
+Result<ClientTokens> check_folder(Fiber& fiber, Disk& disk, const Config& config) {
+    const Result<ByteVector> bytes = read_whole_file(fiber, disk, IDENTITY_NAME, SMALL_FILE_BYTES_MAX);
+    if (bytes.ok()) {
+        const NodeIdentity identity = MORTAR_TRY(parse_identity(as_string_view(*bytes)));
+        MORTAR_TRY(check_identity(identity, config));
+    } else if (!bytes.is(ErrorCode::NOT_FOUND)) {
+        return bytes.error();
+    }
+    return load_client_tokens(fiber, disk, config);
+}
+
 }  // namespace mortar

@@ -39,6 +39,8 @@ class DataFolder {
   public:
     static Result<std::unique_ptr<DataFolder>> open(Fiber& fiber, Env& env, const Config& config, bool is_dev);
     const NodeIdentity& identity() const { return identity_; }
+    // Who uses the folder, into LOCK: once nothing can refuse the start any more.
+    Result<void> sign(Fiber& fiber) { return lock_->sign(fiber); }
 
   private:
     DataFolder(std::unique_ptr<DiskLock> lock, NodeIdentity identity)
@@ -59,5 +61,8 @@ struct ClientTokens {
 Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text, const std::string& path);
 // Without the file the empty token is allowed, if only this machine can reach the listeners.
 Result<ClientTokens> load_client_tokens(Fiber& fiber, Disk& disk, const Config& config);
+// What a start refuses because of the configuration and what stands in the folder: the tokens, and whose folder it is.
+// Changes nothing; the folder need not be there.
+Result<ClientTokens> check_folder(Fiber& fiber, Disk& disk, const Config& config);
 
 }  // namespace mortar

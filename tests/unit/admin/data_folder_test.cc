@@ -128,6 +128,20 @@ TEST(ClientTokens, are_hex_digests_with_comments) {
     }
 }
 
+TEST_F(DataFolderTest, is_checked_without_being_opened) {
+    run_on(node, [&](Fiber& fiber) {
+        EXPECT_TRUE(check_folder(fiber, env.disk, config)->is_empty_token_allowed);
+        ASSERT_TRUE(DataFolder::open(fiber, env, config, false).ok());
+        EXPECT_TRUE(check_folder(fiber, env.disk, config).ok());
+        Config other = config;
+        other.node_id = NodeId(static_cast<std::uint16_t>(config.node_id.value + 1));
+        EXPECT_TRUE(check_folder(fiber, env.disk, other).is(ErrorCode::INVALID_CONFIG));
+        write_file(fiber, "auth", "nonsense", "nonsense\n");
+        ASSERT_TRUE(env.disk.rename(fiber, "auth/nonsense", "identity").ok());
+        EXPECT_TRUE(check_folder(fiber, env.disk, config).is(ErrorCode::DAMAGED));
+    });
+}
+
 TEST_F(DataFolderTest, the_empty_token_is_for_loopback_only) {
     run_on(node, [&](Fiber& fiber) {
         EXPECT_TRUE(load_client_tokens(fiber, env.disk, config)->is_empty_token_allowed);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include <unistd.h>
 #include <fstream>
 #include <string>
@@ -144,6 +146,9 @@ TEST(RealDisk, a_second_lock_is_refused_and_names_path_and_process) {
     std::unique_ptr<DiskLock> held;
     std::unique_ptr<DiskLock> second;
     ASSERT_TRUE(try_lock(world, held).ok());
+    // Whoever only tries to start leaves no trace.
+    EXPECT_EQ(std::filesystem::file_size(world.folder.path + "/LOCK"), 0u);
+    world.run_fiber([&](Fiber& fiber) { EXPECT_TRUE(held->sign(fiber).ok()); });
     const Result<void> refused = try_lock(other, second);
     ASSERT_TRUE(refused.is(ErrorCode::LOCKED));
     EXPECT_NE(refused.error().detail.find(world.folder.path + "/LOCK"), std::string::npos);

@@ -1,9 +1,12 @@
 #include "sim/crashpoints.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -116,6 +119,8 @@ class Explorer {
             const pid_t pid = ::fork();
             MORTAR_ASSERT(pid >= 0);
             if (pid == 0) {
+                ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+                is_telling_ = job == 0;
                 const Tally tally = work(job);
                 std::fflush(stdout);
                 const bool told = ::write(pipe_ends[1], &tally, sizeof tally) == sizeof tally;
@@ -206,17 +211,27 @@ class Explorer {
         fmt::print("{}", report.story);
     }
 
-    void progress(std::uint64_t at, const Tally& tally) const {
-        if (::isatty(STDERR_FILENO) == 0) return;
+    void progress(std::uint64_t at, const Tally& tally) {
+        if (::isatty(STDERR_FILENO) == 0) {
+            const auto now = std::chrono::steady_clock::now();
+            if (!is_telling_ || now < next_told_) return;
+            next_told_ = now + TELL_EVERY;
+            fmt::print(stderr, "sim: operation {}/{}, {} crashes in one of {} processes\n", at, operations_,
+                       tally.explored, options_.jobs);
+            return;
+        }
         fmt::print(stderr, "\roperation {}/{}, {} crashes\033[K", at, operations_, tally.explored);
         if (at + options_.every * options_.jobs > operations_) fmt::print(stderr, "\r\033[K");
     }
 
     static constexpr std::uint64_t RECOVERY_OPERATIONS_TRIED = 160;
     static constexpr std::uint64_t OPERATIONS_BEHIND_SYNC = 3;
+    static constexpr std::chrono::seconds TELL_EVERY{30};  // where no terminal is
     const CrashpointOptions& options_;
     HeapStackPool stacks_;
     std::uint64_t operations_ = 0;
+    bool is_telling_ = false;  // this process tells how far it is
+    std::chrono::steady_clock::time_point next_told_ = std::chrono::steady_clock::now() + TELL_EVERY;
 };
 
 }  // namespace

@@ -7,12 +7,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
+#include <optional>
 #include <thread>
 
 #include "io-sim/stack_pool.h"
 #include "sim/crashpoints.h"
+#include "sim/params.h"
 #include "sim/run.h"
 #include "sim/seed_file.h"
 #include "sim/sweep.h"
@@ -21,7 +21,8 @@ namespace mortar::sim {
 namespace {
 
 constexpr const char* EXAMPLES = R"(
-exit codes: 0 clean, 1 violation, 2 bad arguments, 3 vacuous, 4 non-determinism, 5 harness fault
+exit codes: 0 clean, 1 violation, 2 bad arguments, 3 vacuous, 4 non-determinism, 5 harness fault or lost output;
+  a sweep that SIGINT or SIGTERM ends prints its summary and ends with 130 or 143, or with 1 when a seed had failed
 
 examples:
   sim --seed 7 --nemesis kill,power,torn     one run
@@ -35,6 +36,7 @@ examples:
   sim list                                   nemeses, checkers, parameters
 )";
 
+constexpr std::size_t SEED_FILE_BYTES_MAX = 1 << 20;
 constexpr int HEAP_KEPT_BYTES = 512 << 20;
 constexpr int HEAP_GROWTH_BYTES = 16 << 20;
 
@@ -44,7 +46,7 @@ void print_counts(const char* title, const std::map<std::string, std::uint64_t>&
     fmt::print("\n");
 }
 
-void print_report(const RunOptions& options, const RunReport& report, double real_seconds) {
+void print_report(const std::string& program, const RunOptions& options, const RunReport& report, double real_seconds) {
     fmt::print("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION, report.trace_hash);
     print_counts("parameters", report.parameters);
     print_counts("faults", report.faults);
@@ -62,10 +64,10 @@ void print_report(const RunOptions& options, const RunReport& report, double rea
     if (!report.violations.empty()) fmt::print("{}", report.story);
     static constexpr const char* VERDICTS[] = {"clean", "VIOLATION", "arguments", "vacuous: nothing was acknowledged or checked",
                                                "NOT DETERMINISTIC", "HARNESS FAULT"};
-    fmt::print("{}\nrepeat: {}\n", VERDICTS[report.exit_code], reproduce_line(options));
+    fmt::print("{}\nrepeat: {}\n", VERDICTS[report.exit_code], reproduce_line(program, options));
 }
 
-int run_once(const RunOptions& options, bool twice) {
+int run_once(const std::string& program, const RunOptions& options, bool twice) {
     HeapStackPool stacks;
     const auto start = std::chrono::steady_clock::now();
     RunReport report = run_seed(options, stacks);
@@ -78,21 +80,35 @@ int run_once(const RunOptions& options, bool twice) {
                                          fmt::format("the second run gave {:016x}", again.trace_hash), {}});
         }
     }
-    print_report(options, report, elapsed);
+    print_report(program, options, report, elapsed);
     return report.exit_code;
 }
 
-int replay(const std::vector<std::string>& paths) {
+Result<std::string> read_text(const std::string& path) {
+    std::error_code failed;
+    if (std::filesystem::is_directory(path, failed)) {
+        return make_error(ErrorCode::INVALID_ARGUMENT, path + " is a directory: give its files");
+    }
+    std::ifstream in(path);
+    std::string text(SEED_FILE_BYTES_MAX + 1, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (!in.eof()) {
+        return make_error(ErrorCode::INVALID_ARGUMENT, in.fail() ? "cannot read " + path : path + " is no seed file: too long");
+    }
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    return text;
+}
+
+int replay(const std::string& program, const std::vector<std::string>& paths) {
     HeapStackPool stacks;
     int worst = EXIT_CLEAN;
     for (const std::string& path : paths) {
-        std::ifstream in(path);
-        if (!in) {
-            fmt::print(stderr, "sim: cannot read {}\n", path);
+        const Result<std::string> text = read_text(path);
+        if (!text.ok()) {
+            fmt::print(stderr, "sim: {}\n", text.error().detail);
             return EXIT_ARGUMENTS;
         }
-        const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-        const Result<SeedFile> file = parse_seed_file(path, text);
+        const Result<SeedFile> file = parse_seed_file(path, *text);
         if (!file.ok()) {
             fmt::print(stderr, "sim: {}\n", file.error().detail);
             return EXIT_ARGUMENTS;
@@ -102,7 +118,7 @@ int replay(const std::vector<std::string>& paths) {
         if (again.trace_hash != report.trace_hash) report.exit_code = EXIT_NON_DETERMINISM;
         fmt::print("{} {:016x} exit {}\n", path, report.trace_hash, report.exit_code);
         if (report.exit_code != EXIT_CLEAN) {
-            print_report(file->options, report, 1);
+            print_report(program, file->options, report, 1);
             worst = std::max(worst, report.exit_code);
         }
     }
@@ -113,11 +129,11 @@ int replay(const std::vector<std::string>& paths) {
 int hashes(const RunOptions& options, std::uint64_t first_seed, std::uint64_t last_seed) {
     HeapStackPool stacks;
     int worst = EXIT_CLEAN;
-    for (std::uint64_t seed = first_seed; seed <= last_seed; ++seed) {
+    for (std::uint64_t i = 0; i <= last_seed - first_seed; ++i) {
         RunOptions run = options;
-        run.seed = seed;
+        run.seed = first_seed + i;
         const RunReport report = run_seed(run, stacks);
-        fmt::print("{} {:016x}\n", seed, report.trace_hash);
+        fmt::print("{} {:016x}\n", run.seed, report.trace_hash);
         worst = std::max(worst, report.exit_code);
     }
     return worst;
@@ -137,34 +153,37 @@ int list() {
 bool parse_range(const std::string& text, std::uint64_t& first, std::uint64_t& last) {
     const std::size_t dots = text.find("..");
     if (dots == std::string::npos) return false;
-    std::istringstream a(text.substr(0, dots));
-    std::istringstream b(text.substr(dots + 2));
-    return (a >> first) && (b >> last) && a.eof() && b.eof() && first <= last;
+    const auto low = parse_number(std::string_view(text).substr(0, dots));
+    const auto high = parse_number(std::string_view(text).substr(dots + 2));
+    if (!low || !high || *low > *high || *high - *low >= SWEEP_SEEDS_MAX) return false;
+    first = *low;
+    last = *high;
+    return true;
 }
 
 // "1/4": the first of four
 bool parse_shard(const std::string& text, SweepOptions& options) {
     const std::size_t slash = text.find('/');
     if (slash == std::string::npos) return false;
-    std::istringstream a(text.substr(0, slash));
-    std::istringstream b(text.substr(slash + 1));
-    std::uint64_t index = 0;
-    if (!(a >> index) || !(b >> options.shard_count) || !a.eof() || !b.eof()) return false;
-    options.shard_index = index - 1;
-    return index >= 1 && index <= options.shard_count;
+    const auto index = parse_number(std::string_view(text).substr(0, slash));
+    const auto count = parse_number(std::string_view(text).substr(slash + 1));
+    if (!index || !count || *index < 1 || *index > *count) return false;
+    options.shard_index = *index - 1;
+    options.shard_count = *count;
+    return true;
 }
 
-bool parse_pins(const std::vector<std::string>& texts, RunOptions& options) {
-    const auto known = parameter_help();
+Result<void> parse_pins(const std::vector<std::string>& texts, RunOptions& options) {
     for (const std::string& text : texts) {
         const std::size_t equals = text.find('=');
-        if (equals == std::string::npos) return false;
-        const std::string name = text.substr(0, equals);
-        const bool exists = std::any_of(known.begin(), known.end(), [&](const auto& p) { return p.first == name; });
-        std::istringstream value(text.substr(equals + 1));
-        if (!exists || !(value >> options.pins[name]) || !value.eof()) return false;
+        const auto value = equals == std::string::npos ? std::nullopt : parse_number(std::string_view(text).substr(equals + 1));
+        if (!value) {
+            return make_error(ErrorCode::INVALID_ARGUMENT, "'" + text + "' is not name=number with a name from sim list");
+        }
+        MORTAR_TRY(Params::check_pin(text.substr(0, equals), *value));
+        options.pins[text.substr(0, equals)] = *value;
     }
-    return true;
+    return {};
 }
 
 // Each run builds a world and takes it down. Given back to the system every time, its pages would be faulted in again:
@@ -182,7 +201,12 @@ int main_with(int argc, char** argv) {
     RunOptions run;
     bool twice = false;
     std::vector<std::string> pins;
-    app.add_option("--seed", run.seed, "the seed that decides everything");
+    // CLI11 reads -1 as the largest number.
+    const auto check_number = [](const std::string& text) {
+        return parse_number(text) ? std::string() : "not a number from 0 to 2^64 - 1: " + text;
+    };
+    std::string seed = "1";
+    app.add_option("--seed", seed, "the seed that decides everything")->check(check_number)->capture_default_str();
     app.add_option("--nemesis", run.nemesis, "kill,power,torn,reset,pause in any combination, swarm, or none");
     app.add_option("--set", pins, "pin a drawn parameter: name=value (see sim list)");
     app.add_flag("--log", run.log, "print the log lines of all nodes");
@@ -198,16 +222,21 @@ int main_with(int argc, char** argv) {
     sweep_app->add_option("--shard", shard, "i/n: the i-th of n parts")->capture_default_str();
     sweep_app->add_option("--state", sweeping.state_file, "file of finished seeds; given again, the sweep resumes");
     sweep_app->add_option("--save-failures", sweeping.save_failures, "folder for a .seed file a failure, made if need be");
-    sweep_app->add_option("--stop-after", sweeping.stop_after_failures, "failures that end the sweep");
-    sweep_app->add_option("--twice-every", sweeping.check_twice_every, "each n-th seed is run twice; 0 = never");
+    sweep_app->add_option("--stop-after", sweeping.stop_after_failures, "failures that end the sweep")
+        ->check(check_number);
+    sweep_app->add_option("--twice-every", sweeping.check_twice_every, "each n-th seed is run twice; 0 = never")
+        ->check(check_number);
     sweep_app->add_option("--nemesis", run.nemesis, "as for one run");
     sweep_app->add_option("--set", pins, "as for one run");
 
     CrashpointOptions crash;
     CLI::App* crash_app = app.add_subcommand("crashpoints", "crash a scripted scenario at every disk operation");
     crash_app->add_option("--images", crash.images_per_point, "distinct power-loss images tried at a point")
+        ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
-    crash_app->add_option("--every", crash.every, "take only each n-th operation")->capture_default_str();
+    crash_app->add_option("--every", crash.every, "take only each n-th operation")
+        ->check(CLI::Range(1, 1'000'000))
+        ->capture_default_str();
     crash_app->add_option("--drop-sync", crash.drop_sync,
                           "take out the sync calls of this site (see --list-syncs); must then fail");
     crash.jobs = sweeping.jobs;
@@ -234,26 +263,30 @@ int main_with(int argc, char** argv) {
         fmt::print(stderr, "sim: unknown nemesis in '{}'; see sim list\n", run.nemesis);
         return EXIT_ARGUMENTS;
     }
-    if (!parse_pins(pins, run)) {
-        fmt::print(stderr, "sim: --set takes name=value with a name from sim list\n");
+    run.seed = parse_number(seed).value();
+    const Result<void> pinned = parse_pins(pins, run);
+    if (!pinned.ok()) {
+        fmt::print(stderr, "sim: --set: {}\n", pinned.error().detail);
         return EXIT_ARGUMENTS;
     }
     if (*list_app) return list();
-    if (*replay_app) return replay(paths);
+    if (*replay_app) return replay(argv[0], paths);
     if (*crash_app) return crashpoints(crash);
     if (*hashes_app) {
         std::uint64_t first_seed = 0;
         std::uint64_t last_seed = 0;
         if (!parse_range(seeds, first_seed, last_seed)) {
-            fmt::print(stderr, "sim: --seeds takes A..B with A <= B\n");
+            fmt::print(stderr, "sim: --seeds takes A..B with A <= B, at most {} of them\n", SWEEP_SEEDS_MAX);
             return EXIT_ARGUMENTS;
         }
         return hashes(run, first_seed, last_seed);
     }
     if (*sweep_app) {
         sweeping.run = run;
+        sweeping.program = argv[0];
         if (!parse_range(seeds, sweeping.first_seed, sweeping.last_seed) || !parse_shard(shard, sweeping)) {
-            fmt::print(stderr, "sim: --seeds takes A..B with A <= B, --shard i/n with 1 <= i <= n\n");
+            fmt::print(stderr, "sim: --seeds takes A..B with A <= B, at most {} of them, --shard i/n with 1 <= i <= n\n",
+                       SWEEP_SEEDS_MAX);
             return EXIT_ARGUMENTS;
         }
         std::error_code failed;
@@ -264,12 +297,16 @@ int main_with(int argc, char** argv) {
         }
         return sweep(sweeping);
     }
-    return run_once(run, twice);
+    return run_once(argv[0], run, twice);
 }
 
 }  // namespace
 }  // namespace mortar::sim
 
 int main(int argc, char** argv) {
-    return mortar::sim::main_with(argc, argv);
+    const int exit_code = mortar::sim::main_with(argc, argv);
+    const bool was_lost = std::ferror(stdout) != 0;
+    if (std::fflush(stdout) == 0 && !was_lost) return exit_code;
+    fmt::print(stderr, "sim: cannot write to the standard output\n");
+    return mortar::sim::EXIT_HARNESS;
 }

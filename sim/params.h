@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/result.h"
+
 namespace mortar::sim {
 
 class Params {
@@ -16,6 +18,8 @@ class Params {
     Params(std::uint64_t seed, const std::map<std::string, std::uint64_t>& pins);
     std::uint64_t operator[](const std::string& name) const;
     const std::map<std::string, std::uint64_t>& all() const { return values_; }
+    // INVALID_ARGUMENT: no such parameter, or a value that the scenario was not made for.
+    static Result<void> check_pin(const std::string& name, std::uint64_t value);
     static std::vector<std::pair<std::string, std::string>> help();
 
   private:

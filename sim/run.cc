@@ -549,8 +549,8 @@ std::vector<std::pair<std::string, std::string>> checker_help() {
             {"16", "one seed gives one trace hash"}};
 }
 
-std::string reproduce_line(const RunOptions& options) {
-    std::string line = fmt::format("sim --seed {} --nemesis {}", options.seed, options.nemesis);
+std::string reproduce_line(const std::string& program, const RunOptions& options) {
+    std::string line = fmt::format("{} --seed {} --nemesis {}", program, options.seed, options.nemesis);
     for (const auto& [name, value] : options.pins) line += fmt::format(" --set {}={}", name, value);
     return line;
 }

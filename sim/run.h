@@ -75,7 +75,7 @@ std::vector<std::pair<std::string, std::string>> nemesis_help();
 std::vector<std::pair<std::string, std::string>> checker_help();
 // Names of all parameters with their meaning, for --list.
 std::vector<std::pair<std::string, std::string>> parameter_help();
-// "sim --seed 7 --nemesis kill,power": the one line that repeats the run.
-std::string reproduce_line(const RunOptions& options);
+// "build/bin/sim --seed 7 --nemesis kill,power": the one line that repeats the run where program was started.
+std::string reproduce_line(const std::string& program, const RunOptions& options);
 
 }  // namespace mortar::sim

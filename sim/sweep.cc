@@ -29,6 +29,20 @@ constexpr std::uint64_t VACUOUS_PERCENT_MAX = 2;
 constexpr std::size_t JUDGED_SEEDS_MIN = 50;
 constexpr int CHECKERS[] = {1, 2, 3, 4, 5, 6, 8, 11, 12, 13, 14, 15, 16};
 
+constexpr std::chrono::seconds TELL_EVERY{30};
+constexpr int SIGNAL_EXIT_BASE = 128;
+
+volatile std::sig_atomic_t g_signal = 0;
+void on_signal(int number) {
+    g_signal = number;
+}
+// An interrupted poll must return: no SA_RESTART.
+void catch_signal(int number) {
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    ::sigaction(number, &action, nullptr);
+}
+
 struct Worker {
     pid_t pid = 0;
     int pipe = -1;
@@ -82,10 +96,11 @@ class Sweep {
     int run() {
         load_state();
         std::vector<std::uint64_t> seeds;
-        for (std::uint64_t seed = options_.first_seed; seed <= options_.last_seed; ++seed) {
-            if ((seed - options_.first_seed) % options_.shard_count != options_.shard_index) continue;
+        // Counted from the first, because the last may be the largest number that there is.
+        for (std::uint64_t i = 0; i <= options_.last_seed - options_.first_seed; ++i) {
+            if (i % options_.shard_count != options_.shard_index) continue;
             ++total_;
-            if (!done_.contains(seed)) seeds.push_back(seed);
+            if (!done_.contains(options_.first_seed + i)) seeds.push_back(options_.first_seed + i);
         }
         if (!options_.state_file.empty()) {
             state_.open(options_.state_file, std::ios::app);
@@ -94,10 +109,12 @@ class Sweep {
                 return EXIT_ARGUMENTS;
             }
         }
+        catch_signal(SIGINT);
+        catch_signal(SIGTERM);
         start_workers(seeds);
         while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.pipe >= 0; })) {
             pump();
-            if (failures_ >= options_.stop_after_failures) stop_workers();
+            if (failures_ >= options_.stop_after_failures || g_signal != 0) stop_workers();
         }
         return summary();
     }
@@ -127,6 +144,9 @@ class Sweep {
             const pid_t pid = ::fork();
             if (pid < 0) std::abort();
             if (pid == 0) {
+                // A Ctrl-C goes to the whole group: the parent decides.
+                std::signal(SIGINT, SIG_IGN);
+                std::signal(SIGTERM, SIG_DFL);
                 ::close(ends[0]);
                 for (const Worker& other : workers_) ::close(other.pipe);
                 work(options_, own, ends[1]);
@@ -151,7 +171,10 @@ class Sweep {
             polls.push_back({worker.pipe, POLLIN, 0});
             polled.push_back(&worker);
         }
-        if (::poll(polls.data(), polls.size(), 1000) < 0 && errno != EINTR) std::abort();
+        if (::poll(polls.data(), polls.size(), 1000) < 0) {
+            if (errno != EINTR) std::abort();
+            return;  // revents were not filled in
+        }
         for (std::size_t i = 0; i < polls.size(); ++i) {
             if (polls[i].revents != 0) read_from(*polled[i]);
         }
@@ -205,7 +228,7 @@ class Sweep {
         run.seed = report.seed;
         const Violation first = report.violations.empty() ? Violation{} : report.violations.front();
         fmt::print("{}seed {}: checker {}: {}: {}\n  {}\n", terminal() ? "\r\033[K" : "", report.seed,
-                   first.checker, first.promise, first.seen, reproduce_line(run));
+                   first.checker, first.promise, first.seen, reproduce_line(options_.program, run));
         std::fflush(stdout);
         if (!options_.save_failures.empty()) {
             const std::string path = fmt::format("{}/{}.seed", options_.save_failures, report.seed);
@@ -235,12 +258,19 @@ class Sweep {
     static bool terminal() { return ::isatty(STDOUT_FILENO) != 0; }
 
     void show_progress() {
-        if (!terminal()) return;
+        const auto now = std::chrono::steady_clock::now();
+        if (!terminal() && now < next_told_) return;
+        next_told_ = now + TELL_EVERY;
         const double elapsed = seconds_since(start_);
         const double rate = elapsed > 0 ? static_cast<double>(finished_now_) / elapsed : 0;
         const double left = rate > 0 ? static_cast<double>(total_ - judged_) / rate : 0;
-        fmt::print("\r\033[K{}/{} seeds, {:.1f}/s, {:.0f} s left, {} failed", judged_, total_, rate, left,
-                   failures_);
+        const std::string line = fmt::format("{}/{} seeds, {:.1f}/s, {:.0f} s left, {} failed", judged_, total_, rate,
+                                             left, failures_);
+        if (!terminal()) {
+            fmt::print(stderr, "sim: {}\n", line);
+            return;
+        }
+        fmt::print("\r\033[K{}", line);
         std::fflush(stdout);
     }
 
@@ -254,6 +284,7 @@ class Sweep {
     int summary() {
         const double elapsed = seconds_since(start_);
         if (terminal()) fmt::print("\r\033[K");
+        if (g_signal != 0) fmt::print("interrupted: {} of {} seeds were not run\n", total_ - judged_, total_);
         fmt::print("seeds {} in {:.1f} s ({:.1f} a minute, {:.0f} simulated s a s)\n", judged_, elapsed,
                    elapsed > 0 ? 60.0 * static_cast<double>(finished_now_) / elapsed : 0,
                    elapsed > 0 ? static_cast<double>(simulated_ms_) / 1000 / elapsed : 0);
@@ -271,6 +302,7 @@ class Sweep {
         for (const auto& [place, n] : failures_by_place_) fmt::print("failed {} x {}\n", n, place);
         if (worst_ != EXIT_CLEAN) return worst_;
         if (lost_worker_) return EXIT_HARNESS;
+        if (g_signal != 0) return SIGNAL_EXIT_BASE + g_signal;
         const std::vector<std::string> gentle = too_gentle();
         for (const std::string& reason : gentle) fmt::print("too gentle: {}\n", reason);
         if (!gentle.empty()) return EXIT_VACUOUS;
@@ -307,6 +339,7 @@ class Sweep {
 
     const SweepOptions& options_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point next_told_ = start_ + TELL_EVERY;
     std::vector<Worker> workers_;
     std::ofstream state_;
     std::set<std::uint64_t> done_;

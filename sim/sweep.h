@@ -1,6 +1,6 @@
 // sweep: many seeds on all cores, and a judgement whether they exercised enough.
 // Shape:    worker processes take every jobs-th seed of the shard and report a line each; the parent prints progress (on a
-//           terminal), collects failures by checker and place, and ends with a summary.
+//           terminal; else a line now and then on stderr), collects failures by checker and place, and ends with a summary.
 // Resume:   finished seeds stand in the state file; a second start with the same file skips them.
 // Gentle:   fails when the median seed has under 500 acknowledged PUBs or under 10 faults, a fault family fires in
 //           under 20 % of the seeds, over 2 % are vacuous, or a checker judged nothing. Short sweeps (< 50 seeds) are not judged.
@@ -13,7 +13,11 @@
 
 namespace mortar::sim {
 
+// A sweep keeps a few numbers of each seed.
+inline constexpr std::uint64_t SWEEP_SEEDS_MAX = 100'000'000;
+
 struct SweepOptions {
+    std::string program = "sim";    // for the lines that repeat a failure
     std::uint64_t first_seed = 1;
     std::uint64_t last_seed = 1000;
     unsigned jobs = 1;
@@ -26,7 +30,8 @@ struct SweepOptions {
     RunOptions run;                 // seed is replaced
 };
 
-// 0 clean, 1 a seed failed, 3 too gentle, 4 non-determinism, 5 harness fault.
+// 0 clean, 1 a seed failed, 3 too gentle, 4 non-determinism, 5 harness fault; 130 or 143 when SIGINT or SIGTERM ended it
+// before a seed failed: the summary then tells of the seeds that were done.
 int sweep(const SweepOptions& options);
 
 }  // namespace mortar::sim

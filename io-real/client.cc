@@ -465,6 +465,13 @@ Consumer Client::subscribe(ConsumerOptions options) {
         core.credit_count = consumer->options.credit_count;
         core.credit_bytes = consumer->options.credit_bytes;
         core.lease = to_duration(consumer->options.lease);
+        if (consumer->options.on_settle_refused) {
+            core.on_settle_refused = [told = consumer->options.on_settle_refused](
+                                         mortar::PartitionIndex partition,
+                                         mortar::Sequence sequence, const mortar::Error& error) {
+                told(partition.value, sequence.value, to_public(error));
+            };
+        }
         Client::Impl& client = *consumer->client;
         const std::string rng_name = "app.consumer" + std::to_string(client.next_consumer++);
         consumer->consumer.emplace(client.client_env(), client.link_options(rng_name),

@@ -87,7 +87,7 @@ class [[nodiscard]] Result<void> {
 struct ClientOptions {
     std::vector<std::string> addresses = {
         "127.0.0.1:7188"};  // host:port of any brokers of the cluster
-    std::string token;
+    std::string token{};
     // How long connect waits for a broker. Afterwards the client reconnects by itself, for ever.
     std::chrono::milliseconds connect_timeout{10'000};
     // After so long a message that was not answered fails with TIMED_OUT.
@@ -114,8 +114,8 @@ struct Receipt {
 using PublishCallback = std::function<void(Result<Receipt>)>;
 
 struct ConsumerOptions {
-    std::string topic;
-    std::string group;
+    std::string topic{};
+    std::string group{};
     enum class Start : std::uint8_t { EARLIEST, LATEST };
     Start start = Start::EARLIEST;  // counts when this consumer's coming creates the group
     // What may be handed out and not settled at a time.
@@ -123,6 +123,9 @@ struct ConsumerOptions {
     std::uint32_t credit_bytes = 2 * 1024 * 1024;
     // The broker's delivery_lease_ms.
     std::chrono::milliseconds lease{30'000};
+    // Told on the loop thread of each message that the broker refused to settle: it was not settled, and comes again.
+    // Must return soon; what is said of PublishCallback holds here too.
+    std::function<void(std::uint16_t partition, std::uint64_t sequence, const Error&)> on_settle_refused{};
 };
 
 struct Message {
@@ -131,7 +134,9 @@ struct Message {
     std::uint16_t partition = 0;
     std::uint64_t sequence = 0;
     std::uint16_t attempt = 1;
-    bool is_last_attempt = false;  // failing this one moves it to the dead letters
+    // The broker counts no further attempt. It would go to the dead letters next, which this version does not write yet: a
+    // message that fails this one comes again.
+    bool is_last_attempt = false;
     bool is_replayed = false;
 
     // For ack and nack; of no meaning to the application.
@@ -144,7 +149,9 @@ struct Message {
 enum class Verdict : std::uint8_t {
     ACK,      // done
     RETRY,    // failed; again after a pause
-    REJECT,   // failed for good: to the dead letters
+    // Failed for good. This version does not write dead letters yet: the broker refuses REJECT with DLQ_UNAVAILABLE, told by
+    // ConsumerOptions::on_settle_refused, and the message comes again.
+    REJECT,
     REQUEUE,  // failed; again at once
 };
 
@@ -163,7 +170,8 @@ class Consumer {
     // Done, and the broker promised that the group never gets it again. CONNECTION_CLOSED: unknown; if the message
     // comes again, it is settled without bothering the application.
     Result<void> ack_and_wait(const Message& message);
-    // Failed: RETRY, REJECT or REQUEUE (ACK acts as ack). Does not block.
+    // Failed: RETRY, REJECT or REQUEUE (ACK acts as ack). Does not block: a refusal is told by
+    // ConsumerOptions::on_settle_refused.
     void settle(const Message& message, Verdict verdict);
     // Calls handler for each message, one after the other, on a thread of this consumer, until close; settles each with
     // what handler returns. Do not poll then. on_end, if given, is called on that thread with the reason when the member

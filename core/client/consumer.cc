@@ -241,6 +241,10 @@ void Consumer::on_settled(const Settlement& settlement, Result<ByteSpan> answer)
         sub_.refused.emplace(env_.clock.now() + pause, settlement);
     } else {
         env_.log.debug("client_settle_refused", {{"reason", answer.error().to_string()}});
+        if (options_.on_settle_refused) {
+            options_.on_settle_refused(found->second.partition, found->second.sequence,
+                                       answer.error());
+        }
         erase_delivery(settlement.delivery_id);
         answer_waiter(settlement, std::move(answer).error());
     }

@@ -13,6 +13,7 @@
 // Source:   contract G3..G5, C1..C6, D1..D3, D7.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -43,6 +44,8 @@ struct ConsumerOptions {
     std::uint16_t poll_wait_ms = 5000;
     // The broker's delivery_lease_ms.
     Duration lease = seconds(30);
+    // Called when the broker refused to settle a message for good; it comes again. Must not suspend; may be null.
+    std::function<void(PartitionIndex, Sequence, const Error&)> on_settle_refused = nullptr;
 };
 
 struct Message {

@@ -25,17 +25,21 @@ set(CMAKE_CXX_STANDARD 20)
 find_package(mortarmq REQUIRED)
 add_executable(app main.cc)
 target_link_libraries(app PRIVATE mortarmq::mortarmq)
+target_compile_options(app PRIVATE -Wall -Wextra -Werror)
 TXT
 cat >"$work/app/main.cc" <<'TXT'
 #include <cstdio>
 #include <mortarmq/client.h>
 int main(int, char** argv) {
-    auto client = mortarmq::Client::connect({.addresses = {argv[1]}, .token = "", .connect_timeout = std::chrono::seconds(5)});
+    auto client = mortarmq::Client::connect({.addresses = {argv[1]}});
     std::printf("mortarmq %s: %s\n", mortarmq::version().c_str(), client.ok() ? "connected" : client.error().text.c_str());
     if (!client.ok() || !client->create_topic("orders", 1).ok()) return 3;
     auto receipt = client->publish("orders", "key", "value");
     std::printf("sequence %d\n", receipt.ok() ? static_cast<int>(receipt->sequence) : -1);
-    return receipt.ok() ? 0 : 4;
+    auto consumer = client->subscribe({.topic = "orders", .group = "app"});
+    auto message = consumer.poll(std::chrono::seconds(10));
+    if (message.ok()) consumer.ack(*message);
+    return receipt.ok() && message.ok() ? 0 : 4;
 }
 TXT
 { cmake -S "$work/app" -B "$work/app/build" -DCMAKE_PREFIX_PATH="$work/prefix" && cmake --build "$work/app/build"; } >"$work/app.log" 2>&1 ||

@@ -203,6 +203,35 @@ TEST(PublicConsumer, a_slow_handler_does_not_stop_heartbeats) {
     EXPECT_EQ(fake.topics["orders"].partitions[0].settled.size(), 2u);
 }
 
+TEST(PublicConsumer, a_refused_settlement_is_told) {
+    BrokerThread broker([](FakeBroker& fake) {
+        add_orders(fake);
+        fake.append("orders", 0, "bad");
+        fake.script = [](wire::Op op, std::uint64_t) {
+            return op == wire::Op::NACK
+                       ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::DLQ_UNAVAILABLE}
+                       : Fault{};
+        };
+    });
+    mortarmq::Result<Client> client = Client::connect(broker.options());
+    ASSERT_TRUE(client.ok());
+    std::promise<std::string> told;
+    Consumer consumer = client->subscribe(
+        {.topic = "orders",
+         .group = "g",
+         .on_settle_refused = [&](std::uint16_t partition, std::uint64_t sequence,
+                                  const mortarmq::Error& error) {
+             told.set_value(std::to_string(partition) + "/" + std::to_string(sequence) + " " + error.name);
+         }});
+    const mortarmq::Result<Message> message = consumer.poll(5s);
+    ASSERT_TRUE(message.ok()) << message.error().to_string();
+    consumer.settle(*message, Verdict::REJECT);
+    std::future<std::string> heard = told.get_future();
+    ASSERT_EQ(heard.wait_for(10s), std::future_status::ready);
+    EXPECT_EQ(heard.get(), "0/1 DLQ_UNAVAILABLE");
+    consumer.close();
+}
+
 TEST(PublicConsumer, the_handler_hears_why_the_member_cannot_go_on) {
     BrokerThread broker([](FakeBroker&) {});
     mortarmq::Result<Client> client = Client::connect(broker.options());

@@ -267,7 +267,7 @@ Ledger::Ledger(Env& env, TimerQueue& timers, std::string folder, std::string nam
                std::function<void(ByteVector&, std::uint64_t)> encode_cursor)
     : env_(env),
       folder_(std::move(folder)),
-      writer_(env, std::move(name)),
+      writer_(env, std::move(name), LEDGER_CHUNK_BYTES_MAX),
       lazy_timer_(timers, [this] { flush_lazy(); }),
       encode_cursor_(std::move(encode_cursor)),
       cursor_epoch_(cursor_epoch),

@@ -33,6 +33,8 @@ inline constexpr std::uint64_t LEDGER_HEAD_BYTES = SECTOR_BYTES;
 inline constexpr std::uint64_t LEDGER_BYTES_MIN = 1u << 20;
 // A file is not rotated before it is this many times its checkpoint, so that large checkpoints stay rare.
 inline constexpr std::uint64_t LEDGER_PER_CURSOR_BYTES = 4;
+// Events are small, and a node has a ledger for each group of each partition.
+inline constexpr std::size_t LEDGER_CHUNK_BYTES_MAX = 16u << 10;
 inline constexpr Duration LAZY_EVENT_WAIT_MAX = milliseconds(20);
 inline constexpr std::size_t LAZY_EVENT_COUNT_MAX = 32;
 

@@ -34,7 +34,8 @@ void report_damage(Env& env, const std::string& log_name, Sequence faulty_from, 
 
 class LogOnDisk final : public PartitionLog {
   public:
-    LogOnDisk(Env& env, std::string folder, std::string name, LogOptions options, RecoveredLog recovered)
+    LogOnDisk(Env& env, std::string folder, std::string name, LogOptions options,
+              std::shared_ptr<TailBudget> tail_budget, RecoveredLog recovered)
         : env_(env),
           folder_(std::move(folder)),
           name_("log." + std::move(name)),
@@ -51,8 +52,8 @@ class LogOnDisk final : public PartitionLog {
           faulty_from_(recovered.faulty_from),
           recovered_bytes_(recovered.read_bytes),
           size_bytes_(recovered.size_bytes),
-          tail_cache_(options.tail_cache_bytes),
           writer_(env, name_),
+          tail_cache_(writer_, options.tail_cache_bytes, std::move(tail_budget)),
           fibers_(env.scheduler) {
         writer_.set_on_flushed([this] { on_written(); });
     }
@@ -329,10 +330,10 @@ class LogOnDisk final : public PartitionLog {
     std::uint64_t size_bytes_;
     std::function<void()> on_flushed_;
     std::function<Result<void>(Fiber&, Sequence)> before_checkpoint_;
-    TailCache tail_cache_;
     Event checkpoint_wanted_;
     Event checkpointer_ended_;
     LogWriter writer_;
+    TailCache tail_cache_;
     Group fibers_;
 };
 
@@ -357,7 +358,8 @@ Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder)
 }
 
 Result<std::unique_ptr<PartitionLog>> PartitionLog::open(Fiber& fiber, Env& env, std::string folder,
-                                                         std::string name, LogOptions options) {
+                                                         std::string name, LogOptions options,
+                                                         std::shared_ptr<TailBudget> tail_budget) {
     RecoveredLog recovered = MORTAR_TRY(recover_log(fiber, env, folder));
     if (recovered.faulty_from) {
         report_damage(env, name, *recovered.faulty_from, recovered.damage);
@@ -368,7 +370,7 @@ Result<std::unique_ptr<PartitionLog>> PartitionLog::open(Fiber& fiber, Env& env,
                                       {"bytes", std::to_string(recovered.cut_tail_bytes)}});
     }
     return std::unique_ptr<PartitionLog>(std::make_unique<LogOnDisk>(
-        env, std::move(folder), std::move(name), options, std::move(recovered)));
+        env, std::move(folder), std::move(name), options, std::move(tail_budget), std::move(recovered)));
 }
 
 }  // namespace mortar

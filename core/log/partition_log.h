@@ -31,8 +31,10 @@ inline constexpr std::size_t LOG_OPEN_SEGMENTS_MAX = 4;  // files a log keeps op
 struct LogOptions {
     std::uint64_t segment_max_bytes = 64u << 20;
     std::uint64_t checkpoint_every_bytes = 16u << 20;  // of flushed records; recovery reads at most about this much
-    std::uint64_t tail_cache_bytes = TAIL_CACHE_BYTES_DEFAULT;  // memory for the latest records, at most about this
+    std::uint64_t tail_cache_bytes = TAIL_CACHE_BYTES_DEFAULT;  // memory for the latest records: at most this, or one chunk
 };
+
+class TailBudget;
 
 struct LogStats {
     std::uint64_t segment_count = 0;
@@ -47,9 +49,10 @@ class PartitionLog {
     virtual ~PartitionLog() = default;
 
     // Opens or, when the folder is absent, stands ready to create it at the first append ("files appear at the first append").
-    // name: for fiber names and log lines, e.g. "1/0".
+    // name: for fiber names and log lines, e.g. "1/0". tail_budget: of all logs of the node.
     static Result<std::unique_ptr<PartitionLog>> open(Fiber& fiber, Env& env, std::string folder,
-                                                      std::string name, LogOptions options);
+                                                      std::string name, LogOptions options,
+                                                      std::shared_ptr<TailBudget> tail_budget);
 
     // Assigns last_sequence() + 1, queues the bytes for the writer. record.sequence is ignored.
     virtual Result<Sequence> append(const Record& record) = 0;

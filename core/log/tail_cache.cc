@@ -4,14 +4,38 @@
 
 namespace mortar {
 
+TailBudget::Place TailBudget::add(TailCache& cache, std::uint64_t bytes) {
+    const Place place = held_.insert(held_.end(), {&cache, bytes});
+    bytes_ += bytes;
+    // The oldest of all is the oldest of its own cache.
+    while (bytes_ > bytes_max_ && held_.begin() != place) held_.front().cache->drop_oldest();
+    return place;
+}
+
+void TailBudget::remove(Place place) {
+    bytes_ -= place->bytes;
+    held_.erase(place);
+}
+
+TailCache::~TailCache() {
+    for (const Held& held : held_) budget_->remove(held.place);
+}
+
+void TailCache::drop_oldest() {
+    Held& oldest = held_.front();
+    bytes_ -= oldest.chunk->capacity;
+    budget_->remove(oldest.place);
+    writer_.let_go(*oldest.chunk);
+    held_.pop_front();
+}
+
 void TailCache::add(Sequence sequence, const LogWriter::Appended& appended) {
     if (held_.empty() || held_.back().chunk != appended.chunk) {
-        held_.push_back({appended.chunk, sequence, {}});
-        bytes_ += appended.chunk->capacity;
-        while (bytes_ > bytes_max_ && held_.size() > 1) {
-            bytes_ -= held_.front().chunk->capacity;
-            held_.pop_front();
-        }
+        const std::uint64_t chunk_bytes = appended.chunk->capacity;
+        while (!held_.empty() && bytes_ + chunk_bytes > bytes_max_) drop_oldest();
+        const TailBudget::Place place = budget_->add(*this, chunk_bytes);
+        held_.push_back({appended.chunk, sequence, {}, place});
+        bytes_ += chunk_bytes;
     }
     Held& last = held_.back();
     MORTAR_ASSERT(sequence_distance(last.first, sequence) == last.records.size());

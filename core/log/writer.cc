@@ -16,8 +16,8 @@ ByteSpan zeros(std::uint64_t count) {
 
 }  // namespace
 
-LogWriter::LogWriter(Env& env, std::string name)
-    : name_(std::move(name)), fibers_(env.scheduler) {}
+LogWriter::LogWriter(Env& env, std::string name, std::size_t chunk_bytes_max)
+    : name_(std::move(name)), fibers_(env.scheduler), chunk_bytes_max_(chunk_bytes_max) {}
 
 void LogWriter::switch_file(NextFile next) {
     MORTAR_ASSERT(!closing_);
@@ -59,6 +59,10 @@ Result<LogWriter::Appended> LogWriter::append_space(std::size_t size_bytes) {
     batch.mark = appended_mark_;
     if (first) work_.notify_all();
     return appended;
+}
+
+void LogWriter::let_go(const WriteChunk& chunk) {
+    if (chunk_.get() == &chunk) chunk_ = nullptr;
 }
 
 std::uint64_t LogWriter::next_offset(std::size_t size_bytes) const {

@@ -65,8 +65,8 @@ class LogWriter {
         MutableByteSpan bytes;  // in chunk; to be filled before the caller suspends
     };
 
-    // name: for fiber names, e.g. "log.1/0".
-    LogWriter(Env& env, std::string name);
+    // name: for fiber names, e.g. "log.1/0". chunk_bytes_max: what it keeps of memory while nothing is queued.
+    LogWriter(Env& env, std::string name, std::size_t chunk_bytes_max = WRITE_CHUNK_BYTES_MAX);
     LogWriter(const LogWriter&) = delete;
     LogWriter& operator=(const LogWriter&) = delete;
 
@@ -75,6 +75,8 @@ class LogWriter {
     Result<Appended> append(ByteSpan bytes);
     // Like append, but the caller fills Appended::bytes before it suspends.
     Result<Appended> append_space(std::size_t size_bytes);
+    // Nothing more is copied into this chunk: what others hold of it may be its last.
+    void let_go(const WriteChunk& chunk);
     // Where an append of this size would be put if it were made now.
     std::uint64_t next_offset(std::size_t size_bytes = 1) const;
 
@@ -122,6 +124,7 @@ class LogWriter {
     bool batch_is_open_ = false;
     bool has_file_ = false;
     std::uint64_t place_offset_ = 0;  // end of what was appended, in the file of the latest switch
+    std::size_t chunk_bytes_max_;
     std::shared_ptr<WriteChunk> chunk_;
     std::uint64_t appended_mark_ = 0;
     std::uint64_t flushed_mark_ = 0;

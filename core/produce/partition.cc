@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fiber/deadline.h"
+#include "core/log/tail_cache.h"
 #include "core/produce/window_file.h"
 
 namespace mortar {
@@ -73,8 +74,9 @@ Result<RecordBatch> Partition::read(Fiber& fiber, Sequence from, Sequence throug
 
 PartitionTable::PartitionTable(Env& env, LogOptions options)
     : PartitionTable(
-          env, [&env, options](Fiber& fiber, const std::string& folder, const std::string& name) {
-              return PartitionLog::open(fiber, env, folder, name, options);
+          env, [&env, options, tails = std::make_shared<TailBudget>()](
+                   Fiber& fiber, const std::string& folder, const std::string& name) {
+              return PartitionLog::open(fiber, env, folder, name, options, tails);
           }) {}
 
 PartitionTable::PartitionTable(Env& env, OpenLog open_log)

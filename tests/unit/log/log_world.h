@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/log/partition_log.h"
+#include "core/log/tail_cache.h"
 #include "tests/unit/log/fake_disk.h"
 
 namespace mortar::testing {
@@ -37,7 +38,7 @@ struct LogWorld {
 
     // For use in fibers.
     Result<void> open_in(Fiber& fiber) {
-        log = MORTAR_TRY(PartitionLog::open(fiber, life->env, FOLDER, "1/0", options));
+        log = MORTAR_TRY(PartitionLog::open(fiber, life->env, FOLDER, "1/0", options, tails));
         log->set_on_flushed([this] {
             promised = std::max(promised, log->flushed_sequence().value);
             flushed.notify_all();
@@ -130,6 +131,7 @@ struct LogWorld {
     Event flushed;
     FakeDisk disk;
     LogOptions options;
+    std::shared_ptr<TailBudget> tails = std::make_shared<TailBudget>();
     std::unique_ptr<DiskWorld> life;
     std::unique_ptr<PartitionLog> log;
     std::uint64_t promised = 0;  // flushed in any life

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/log/partition_log.h"
+#include "core/log/tail_cache.h"
 #include "io-sim/sim_disk.h"
 #include "tests/unit/io-sim/sim_fixture.h"
 
@@ -32,7 +33,8 @@ class ImageReader : public SimFixture {
     }
     std::unique_ptr<PartitionLog> open_log(Fiber& fiber) {
         Result<std::unique_ptr<PartitionLog>> log =
-            PartitionLog::open(fiber, env, FOLDER, "1/0", OPTIONS);
+            PartitionLog::open(fiber, env, FOLDER, "1/0", OPTIONS,
+                               std::make_shared<TailBudget>());
         EXPECT_TRUE(log.ok());
         return std::move(log).value();
     }

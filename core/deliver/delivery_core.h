@@ -40,6 +40,7 @@ inline constexpr std::uint64_t REDELIVERY_RUN_COUNT_MAX = 64;  // neighbours tha
 // Contract R2: every request is answered in 2 s; before the session does that by its clock.
 inline constexpr Duration LEAVE_WAIT_MAX = milliseconds(1'900);
 inline constexpr Duration LEAVE_RETRY_DELAY = seconds(1);
+inline constexpr Duration READ_RETRY_DELAY = seconds(1);
 inline constexpr unsigned DELIVERY_COUNTER_BITS = 40;
 
 enum class EndReason : std::uint8_t {
@@ -100,6 +101,8 @@ struct GroupConsumer : PartitionOwner {
     PullRun* pull = nullptr;              // owned by the core
     std::optional<EndReason> ended;
     Timer expiry;
+    std::set<PartitionIndex> unread;  // candidates that the disk did not let read
+    Timer reread;
 };
 
 struct PullRun : std::enable_shared_from_this<PullRun> {

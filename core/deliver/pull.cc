@@ -252,6 +252,9 @@ Result<void> DeliveryCore::serve(Fiber& fiber, PullRun& run, PartitionIndex part
                             {"partition", std::to_string(partition.value)},
                             {"reason", batch.error().to_string()}});
             consumer.candidates.erase(partition);
+            // Of a log that closed or is damaged on_ready tells; of a disk that reads again nobody.
+            consumer.unread.insert(partition);
+            consumer.reread.arm(deadline_after(env_.clock, READ_RETRY_DELAY));
             return {};
         }
         send_batch(run, source, partition, std::move(batch).value());

@@ -1,5 +1,6 @@
 // SUB, HEARTBEAT, CONTROL_ACK, and every way in which a member ends.
 #include <algorithm>
+#include <utility>
 
 #include "core/base/assert.h"
 #include "core/deliver/delivery_core.h"
@@ -19,7 +20,11 @@ GroupConsumer::GroupConsumer(DeliveryCore& delivery, std::shared_ptr<LiveGroup> 
       subscription_id(id),
       membership(member),
       credit(window),
-      expiry(core.timers(), [this] { core.on_consumer_timer(*this); }) {}
+      expiry(core.timers(), [this] { core.on_consumer_timer(*this); }),
+      reread(core.timers(), [this] {
+          candidates.merge(std::exchange(unread, {}));
+          wake_pull();
+      }) {}
 
 void GroupConsumer::wake_pull() {
     if (pull != nullptr) core.advance(*pull);
@@ -302,6 +307,7 @@ void DeliveryCore::end_consumer(std::shared_ptr<GroupConsumer> consumer, EndReas
     if (consumer->ended) return;
     consumer->ended = reason;
     consumer->expiry.cancel();
+    consumer->reread.cancel();
     const std::shared_ptr<LiveGroup>& group = consumer->group;
     SessionSubscriptions& session = *consumer->session;
     MORTAR_ASSERT(group->consumer == consumer);

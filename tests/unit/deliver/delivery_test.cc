@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "core/deliver/delivery_core.h"
 #include "core/wire/codec.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
@@ -1055,7 +1056,7 @@ TEST(Delivery, a_group_that_is_deleted_leaves_what_is_not_its_own) {
     const GroupId group_id = client.notices[0].group_id;
     const std::string folder = "groups/" + std::to_string(group_id.value);
     bench.run([&](Fiber& fiber) {
-        ASSERT_TRUE(bench.node().disk().open(fiber, folder + "/notes", OpenMode::CREATE_NEW).ok());
+        ASSERT_TRUE(bench.node().disk().open(fiber, folder + "/notes", OpenMode::CREATE).ok());
         ASSERT_TRUE(bench.metadata().propose(fiber, MutationBody(TopicDeleted{TOPIC})).ok());
         bench.delivery().end_group(group_id);
         EXPECT_TRUE(bench.delivery().remove_group(fiber, group_id).ok());
@@ -1138,6 +1139,35 @@ TEST(Contract, C7_at_the_limit_of_unsettled_messages_only_redeliveries_flow) {
     EXPECT_EQ(sequences(client.messages()), range(5, 5));
     EXPECT_EQ(UNSETTLED_COUNT_MAX, 1'048'576u);
     EXPECT_EQ(DeliveryOptions().unsettled_count_max, UNSETTLED_COUNT_MAX);
+}
+
+TEST(Delivery, a_read_that_fails_is_tried_again_without_a_new_commit) {
+    Bench bench(2);
+    bench.publish("a", 0);
+    bench.publish("b", 1);
+    bench.kill();  // the records are on the disk only
+    Client client(bench, "g");
+    client.confirm();
+    int failed_reads = 0;
+    bench.node().disk().faults().fails = [&](const sim::DiskOperation& operation) {
+        const bool fails =
+            operation.op == sim::DiskOp::READ && operation.path.ends_with(".seg");
+        failed_reads += fails ? 1 : 0;
+        return fails;
+    };
+    // One PULL waits through the failures; nothing is published meanwhile.
+    client.link.pull(client.pull_of(0, 20'000));
+    bench.run_for(READ_RETRY_DELAY + READ_RETRY_DELAY + milliseconds(500));
+    EXPECT_TRUE(client.messages().empty());
+    EXPECT_FALSE(client.last.has_value());
+    // At once and after each delay, for both partitions: neither given up nor tried without end.
+    EXPECT_EQ(failed_reads, 6);
+    bench.node().disk().faults().fails = nullptr;
+    bench.run_for(READ_RETRY_DELAY);
+    std::set<std::string> got;
+    for (const Message& message : client.messages())
+        got.insert(message.value);
+    EXPECT_EQ(got, (std::set<std::string>{"a", "b"}));
 }
 
 TEST(Delivery, stops_pushing_while_the_outbox_is_full_and_goes_on_later) {

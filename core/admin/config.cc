@@ -355,7 +355,7 @@ constexpr Key KEYS[] = {
     number_key<&Config::metadata_snapshot_records>("metadata_snapshot_records",
                                                    "metadata changes between snapshots, 64..1048576",
                                                    "64..1048576", 64, 1'048'576),
-    plain_key<take_metrics_enabled>("metrics_enabled", "serve /metrics, true or false",
+    plain_key<take_metrics_enabled>("metrics_enabled", "serve /metrics, true or false; no effect in this version, which has none",
                                     print_metrics_enabled),
     plain_key<take_log_level>("log_level", "error, warn, info or debug", print_log_level),
     plain_key<take_listen_ws>("listen_ws", "address for WebSocket clients, or off", print_listen_ws),

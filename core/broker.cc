@@ -94,8 +94,7 @@ void Broker::stop() {
 Result<void> Broker::start(Fiber& fiber) {
     // A port that is taken, a missing token file: found out before anything on disk changes.
     MORTAR_TRY(listen());
-    const ClientTokens tokens = MORTAR_TRY(check_folder(fiber, env_.disk, options_.config));
-    parts_->auth.token_digests = tokens.digests;
+    parts_->auth.token_digests = MORTAR_TRY(check_folder(fiber, env_.disk, options_.config));
     MORTAR_TRY(env_.disk.make_folders(fiber, ""));
     MORTAR_TRY(check_space_to_start(fiber, env_.disk, options_.config.data_dir));
     parts_->folder = MORTAR_TRY(DataFolder::open(fiber, env_, options_.config, options_.is_dev));

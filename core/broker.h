@@ -49,7 +49,6 @@ class Broker : public AdminState {
     bool is_ready() const { return ready_; }
     // Once ready; the ports are those really bound.
     const std::string& client_address() const { return client_address_; }
-    const std::string& admin_address() const { return admin_address_; }
     // What is committed and how far groups are, for checkers; once ready.
     const Catalog& catalog() const;
     const Delivery& delivery() const;

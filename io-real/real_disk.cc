@@ -313,8 +313,6 @@ int flags_of(OpenMode mode) {
             return O_RDWR;
         case OpenMode::CREATE:
             return O_RDWR | O_CREAT;
-        case OpenMode::CREATE_NEW:
-            return O_RDWR | O_CREAT | O_EXCL;
     }
     MORTAR_UNREACHABLE();
 }

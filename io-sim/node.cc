@@ -157,11 +157,6 @@ void SimNode::run_fiber(FiberId id) {
     }
 }
 
-std::string SimNode::fiber_name(FiberId id) const {
-    const Fiber* fiber = scheduler_.find(id);
-    return fiber == nullptr ? std::string() : fiber->name();
-}
-
 MonoTime SimNode::next_timer() const {
     if (paused_) return NEVER;
     return clock_.to_true(scheduler_.next_deadline());

@@ -46,7 +46,6 @@ class SimScheduler : public FiberScheduler {
         : FiberScheduler(stacks), node_(node) {}
     FiberId spawn(std::string name, FiberBody body) override;
 
-    using FiberScheduler::find;
     using FiberScheduler::fire_timers;
     using FiberScheduler::next_deadline;
     using FiberScheduler::run;
@@ -126,7 +125,6 @@ class SimNode {
 
     void enqueue(FiberId id);
     void run_fiber(FiberId id);
-    std::string fiber_name(FiberId id) const;
     MonoTime next_timer() const;  // true time; NEVER while paused
     void fire_timers();
     void end_life(Death death);

@@ -287,13 +287,11 @@ Result<std::unique_ptr<File>> SimDisk::open(Fiber& fiber, const std::string& pat
     if (open_files_ >= faults_.open_files_max) {
         return make_error(ErrorCode::LIMIT_REACHED, "open of " + path + ": Too many open files");
     }
-    const bool may_create = mode == OpenMode::CREATE || mode == OpenMode::CREATE_NEW;
     std::optional<InodeNumber> inode = state_.find(path);
-    if (inode && mode == OpenMode::CREATE_NEW) return make_error(ErrorCode::ALREADY_EXISTS, path);
     if (inode && state_.inode(*inode).is_folder) return io_error(operation, "Is a directory");
     if (!inode) {
         const auto parent = parent_of(path);
-        if (!may_create || !parent) return make_error(ErrorCode::NOT_FOUND, path);
+        if (mode != OpenMode::CREATE || !parent) return make_error(ErrorCode::NOT_FOUND, path);
         inode = state_.create(parent->first, parent->second, false);
     }
     std::unique_ptr<File> file =

@@ -151,10 +151,8 @@ void SimWorld::run_fiber() {
     SimNode& node = *chosen.node;
     trace(static_cast<std::uint64_t>(now_.ns));
     trace(std::uint64_t{node.index()} << 48 | chosen.fiber.value);
-    std::string name;
-    if (step_hook_) name = node.fiber_name(chosen.fiber);
     node.run_fiber(chosen.fiber);
-    finish_step({StepKind::FIBER, now_, &node, name});
+    finish_step();
 }
 
 void SimWorld::run_event() {
@@ -164,7 +162,7 @@ void SimWorld::run_event() {
     trace(static_cast<std::uint64_t>(now_.ns));
     trace(event.order);
     event.target->on_event(event.argument);
-    finish_step({StepKind::EVENT, now_, nullptr, {}});
+    finish_step();
 }
 
 void SimWorld::fire_timers() {
@@ -172,15 +170,14 @@ void SimWorld::fire_timers() {
     for (const auto& node : nodes_) {
         if (node->next_timer() > now_) continue;
         node->fire_timers();
-        finish_step({StepKind::TIMERS, now_, node.get(), {}});
+        finish_step();
     }
 }
 
-void SimWorld::finish_step(const StepInfo& step) {
+void SimWorld::finish_step() {
     ++step_count_;
     ++steps_this_instant_;
     MORTAR_ASSERT(steps_this_instant_ < STEPS_PER_INSTANT_MAX);
-    if (step_hook_) step_hook_(step);
 }
 
 MonoTime SimWorld::next_timer() const {

@@ -34,15 +34,6 @@ class EventTarget {
     ~EventTarget() = default;
 };
 
-enum class StepKind : std::uint8_t { FIBER, EVENT, TIMERS };
-
-struct StepInfo {
-    StepKind kind;
-    MonoTime time;           // true time
-    const SimNode* node;     // nullptr for events
-    std::string_view fiber;  // name before the step; empty for events and timers
-};
-
 class SimWorld {
   public:
     SimWorld(std::uint64_t seed, StackPool& stacks);
@@ -82,8 +73,6 @@ class SimWorld {
         trace_hash_ = (trace_hash_ ^ word) * 0x9e3779b97f4a7c15u;
         trace_hash_ ^= trace_hash_ >> 29;
     }
-    // After each step. It may stop nodes.
-    void set_step_hook(std::function<void(const StepInfo&)> hook) { step_hook_ = std::move(hook); }
     // Gets every log line of every node; without a sink logging is off.
     using LogSink = std::function<void(const SimNode&, LogLevel, std::string_view line)>;
     void set_log_sink(LogSink sink) { log_sink_ = std::move(sink); }
@@ -110,7 +99,7 @@ class SimWorld {
     void run_fiber();
     void run_event();
     void fire_timers();
-    void finish_step(const StepInfo& step);
+    void finish_step();
     MonoTime next_timer() const;
 
     std::uint64_t seed_;
@@ -126,7 +115,6 @@ class SimWorld {
     std::uint64_t trace_hash_ = 0;
     std::uint64_t step_count_ = 0;
     std::uint64_t steps_this_instant_ = 0;
-    std::function<void(const StepInfo&)> step_hook_;
     LogSink log_sink_;
 };
 

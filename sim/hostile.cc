@@ -85,7 +85,7 @@ ByteVector bad_bytes(Rng& rng) {
     return bytes;
 }
 
-Result<void> one_round(Fiber& fiber, Env& env, const std::string& address, Rng& rng, HostileCounts& counts) {
+Result<void> one_round(Fiber& fiber, Env& env, const std::string& address, Rng& rng) {
     const MonoTime deadline = deadline_after(env.clock, seconds(1));
     std::unique_ptr<Conn> conn = MORTAR_TRY(env.net.connect(fiber, address, deadline));
     const ByteVector bytes = bad_bytes(rng);
@@ -96,17 +96,15 @@ Result<void> one_round(Fiber& fiber, Env& env, const std::string& address, Rng& 
         const std::size_t count = MORTAR_TRY(conn->read(fiber, buffer, deadline));
         if (count == 0) break;
     }
-    ++counts.refused;
     return {};
 }
 
 }  // namespace
 
-void run_hostile(Fiber& fiber, Env& env, const std::string& address, MonoTime until, HostileCounts& counts) {
+void run_hostile(Fiber& fiber, Env& env, const std::string& address, MonoTime until) {
     Rng rng = env.rng.stream("hostile");
     while (env.clock.now() < until) {
-        ++counts.rounds;
-        if (one_round(fiber, env, address, rng, counts).is(ErrorCode::CANCELLED)) return;
+        if (one_round(fiber, env, address, rng).is(ErrorCode::CANCELLED)) return;
         const Duration pause = milliseconds(static_cast<std::int64_t>(50 + rng.below(2000)));
         if (!env.scheduler.sleep_until(fiber, env.clock.now() + pause).ok()) return;
     }

@@ -10,12 +10,7 @@
 
 namespace mortar::sim {
 
-struct HostileCounts {
-    std::uint64_t rounds = 0;
-    std::uint64_t refused = 0;  // rounds that the broker ended by closing
-};
-
-// Ends at the deadline. counts outlives the fiber.
-void run_hostile(Fiber& fiber, Env& env, const std::string& address, MonoTime until, HostileCounts& counts);
+// Ends at the deadline.
+void run_hostile(Fiber& fiber, Env& env, const std::string& address, MonoTime until);
 
 }  // namespace mortar::sim

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fiber/deadline.h"
+#include "sim/hostile.h"
 
 namespace mortar::sim {
 namespace {
@@ -68,7 +69,7 @@ void Workload::start() {
     for (SimNode* node : hostile_nodes_) {
         node->scheduler().spawn("app.hostile", [this, node](Fiber& fiber) {
             Env env = node->env();
-            run_hostile(fiber, env, BROKER_ADDRESS, node->clock().from_true(faults_end_), hostile_);
+            run_hostile(fiber, env, BROKER_ADDRESS, node->clock().from_true(faults_end_));
         });
     }
 }
@@ -239,7 +240,6 @@ bool Workload::consume_one(Fiber& fiber, ConsumerApp& app, Rng& rng, client::Con
     }
     if (faults_on()) {
         if (rng.chance_per_mille(params_["die_per_mille"])) {
-            ++process_deaths_;
             app.node->stop_after_step([this, &app] {
                 app.node->kill();
                 on_death_(*app.node, milliseconds(500));

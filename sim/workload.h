@@ -12,7 +12,6 @@
 #include "core/client/consumer.h"
 #include "core/client/producer.h"
 #include "io-sim/node.h"
-#include "sim/hostile.h"
 #include "sim/params.h"
 
 namespace mortar::sim {
@@ -41,8 +40,6 @@ class Workload {
     const std::vector<std::string>& failures() const { return failures_; }
     std::uint64_t published() const { return published_; }
     std::uint64_t settled() const { return settled_; }
-    std::uint64_t process_deaths() const { return process_deaths_; }
-    std::uint64_t hostile_rounds() const { return hostile_.rounds; }
     // A node was killed or lost power, or is started again.
     void on_node_down(SimNode& node);
     void on_node_up(SimNode& node);
@@ -83,11 +80,9 @@ class Workload {
     std::vector<std::unique_ptr<ProducerApp>> producers_;
     std::vector<std::unique_ptr<ConsumerApp>> consumers_;
     std::vector<SimNode*> hostile_nodes_;
-    HostileCounts hostile_;
     std::vector<std::string> failures_;
     std::uint64_t published_ = 0;
     std::uint64_t settled_ = 0;
-    std::uint64_t process_deaths_ = 0;
     OnDeath on_death_;
 };
 

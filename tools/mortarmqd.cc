@@ -114,8 +114,7 @@ int check_config(const Config& config) {
     mortar::RealEnv& env = **created;
     std::optional<Error> refused;
     env.scheduler().spawn("check", [&](mortar::Fiber& fiber) {
-        const Result<mortar::ClientTokens> checked =
-            mortar::check_folder(fiber, env.env().disk, config);
+        const auto checked = mortar::check_folder(fiber, env.env().disk, config);
         if (!checked.ok()) refused = checked.error();
         env.scheduler().stop();
     });

@@ -151,8 +151,7 @@ Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text, co
     return digests;
 }
 
-Result<ClientTokens> load_client_tokens(Fiber& fiber, Disk& disk, const Config& config) {
-    ClientTokens tokens;
+Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk, const Config& config) {
     const Result<ByteVector> bytes = read_whole_file(fiber, disk, TOKENS_PATH, SMALL_FILE_BYTES_MAX);
     const std::string path = config.data_dir + "/" + TOKENS_PATH;
     const std::string advice = "make a token with `mortarmq-hash-token --new` and put its digest line into " + path;
@@ -165,18 +164,17 @@ Result<ClientTokens> load_client_tokens(Fiber& fiber, Disk& disk, const Config& 
                                   (config.listen_ws.empty() ? "" : " or listen_ws \"" + config.listen_ws + "\"") +
                                   " can be reached by other machines, but clients need no token; " + advice);
         }
-        tokens.is_empty_token_allowed = true;
-        return tokens;
+        return std::vector<Sha256Digest>();
     }
     if (!bytes.ok()) return bytes.error();
-    tokens.digests = MORTAR_TRY(parse_client_digests(as_string_view(*bytes), path));
-    if (tokens.digests.empty()) {
+    std::vector<Sha256Digest> digests = MORTAR_TRY(parse_client_digests(as_string_view(*bytes), path));
+    if (digests.empty()) {
         return make_error(ErrorCode::INVALID_CONFIG, path + " holds no digest, so nobody could connect; " + advice);
     }
-    return tokens;
+    return digests;
 }
 
-Result<ClientTokens> check_folder(Fiber& fiber, Disk& disk, const Config& config) {
+Result<std::vector<Sha256Digest>> check_folder(Fiber& fiber, Disk& disk, const Config& config) {
     const Result<ByteVector> bytes = read_whole_file(fiber, disk, IDENTITY_NAME, SMALL_FILE_BYTES_MAX);
     if (bytes.ok()) {
         const NodeIdentity identity = MORTAR_TRY(parse_identity(as_string_view(*bytes)));

@@ -52,17 +52,13 @@ class DataFolder {
 
 inline constexpr std::size_t CLIENT_DIGEST_COUNT_MAX = 1000;
 
-struct ClientTokens {
-    std::vector<Sha256Digest> digests;
-    bool is_empty_token_allowed = false;
-};
-
 // One digest in hex a line; # begins a comment.
 Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text, const std::string& path);
-// Without the file the empty token is allowed, if only this machine can reach the listeners.
-Result<ClientTokens> load_client_tokens(Fiber& fiber, Disk& disk, const Config& config);
+// Of the tokens that may connect. None without the file: then the empty token may, and only this machine can reach the
+// listeners (contract S3).
+Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk, const Config& config);
 // What a start refuses because of the configuration and what stands in the folder: the tokens, and whose folder it is.
 // Changes nothing; the folder need not be there.
-Result<ClientTokens> check_folder(Fiber& fiber, Disk& disk, const Config& config);
+Result<std::vector<Sha256Digest>> check_folder(Fiber& fiber, Disk& disk, const Config& config);
 
 }  // namespace mortar

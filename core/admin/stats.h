@@ -26,7 +26,6 @@ struct NodeStatus {
     std::string version;
     NodeId leader_id;
     LeaderEpoch leader_epoch;
-    std::uint8_t quorum_state = 0;  // 0 healthy, 1 soft, 2 read-only
     HealthStatus health = HealthStatus::HEALTHY;
     // While RECOVERING: partitions opened, of how many.
     std::uint64_t recovered_count = 0;

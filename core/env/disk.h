@@ -23,7 +23,6 @@ enum class OpenMode : std::uint8_t {
     READ,        // must exist
     READ_WRITE,  // must exist
     CREATE,      // read and write; made when absent
-    CREATE_NEW,  // read and write; ALREADY_EXISTS when present
 };
 
 class File {

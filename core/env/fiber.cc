@@ -253,11 +253,6 @@ std::vector<std::string> FiberScheduler::fiber_names() const {
     return names;
 }
 
-const Fiber* FiberScheduler::find(FiberId id) const {
-    const auto found = fibers_.find(id);
-    return found == fibers_.end() ? nullptr : found->second.get();
-}
-
 MonoTime FiberScheduler::next_deadline() const {
     return timers_.empty() ? NEVER : timers_.front()->deadline_;
 }

@@ -102,7 +102,6 @@ class FiberScheduler : public Scheduler {
     MonoTime next_deadline() const;  // NEVER without timers
     // Wakes all whose deadline is at or before now, in order of (deadline, park order).
     void fire_timers(MonoTime now);
-    const Fiber* find(FiberId id) const;
 
   private:
     void enqueue(Fiber& fiber);

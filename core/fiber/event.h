@@ -18,7 +18,6 @@ class Event {
     Result<void> wait(Fiber& fiber, MonoTime deadline = NEVER, CancelMode mode = CancelMode::ALLOWED);
     void notify_one();  // the one that waits longest
     void notify_all();
-    bool has_waiters() const { return first_ != nullptr; }
 
   private:
     // Lives on the waiting fiber's stack; unlinks itself, also when the fiber is killed.

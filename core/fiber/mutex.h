@@ -50,7 +50,6 @@ class Mutex {
         }
         return Guard(*this);
     }
-    bool is_locked() const { return locked_; }
 
   private:
     // Lives on the waiting fiber's stack; leaves the queue also when the fiber is killed.

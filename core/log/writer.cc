@@ -75,16 +75,6 @@ bool LogWriter::fits_batch(std::size_t size_bytes) const {
     return steps_.back().size_bytes + INNER_GAP_BYTES + size_bytes <= WRITE_BATCH_BYTES_MAX;
 }
 
-Result<void> LogWriter::wait_flushed(Fiber& fiber, std::uint64_t mark, MonoTime deadline) {
-    MORTAR_ASSERT(mark <= appended_mark_);
-    while (flushed_mark_ < mark) {
-        if (failure_) return closed_error();
-        const Result<void> waited = flushed_.wait(fiber, deadline);
-        if (!waited.ok() && flushed_mark_ < mark) return waited.error();
-    }
-    return {};
-}
-
 void LogWriter::fail(Error error) {
     if (failure_) return;
     failure_ = std::move(error);
@@ -211,7 +201,6 @@ Result<void> LogWriter::run_batch(Fiber& fiber, Step batch) {
     MORTAR_ASSERT(batch.file_offset >= write_end_);
     write_end_ = batch_end;
     ++stats_.write_count;
-    stats_.written_bytes += batch.size_bytes;
     MORTAR_TRY(file_->write_at(fiber, batch.file_offset, batch.parts));
     if (failure_) return closed_error();
     ++stats_.sync_count;

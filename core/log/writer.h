@@ -5,9 +5,9 @@
 // Units:    file_offset in bytes; a mark counts all bytes appended through this writer, over all its files.
 // Owns:     its fibers, the bytes of batches (shared with who keeps a WriteChunk), the file until it is switched.
 // Errors:   failure() is set once by a failed open, write or sync and stays: nothing is written or synced afterwards, since
-//           after a failed sync nobody knows what the disk holds. append and waits answer LOG_CLOSED then.
+//           after a failed sync nobody knows what the disk holds. append answers LOG_CLOSED then.
 //           A full disk is no failure while growing ahead, only when a batch does not fit.
-// Suspends: wait_flushed, close.   Durable: all up to flushed_mark().
+// Suspends: close.   Durable: all up to flushed_mark().
 // Invariant: flushed_mark() <= appended_mark(); both only grow. At most one batch is written and not yet synced.
 // Source:   design 3 and 7, contract 7 (files grow ahead), style (log/writer).
 #pragma once
@@ -45,7 +45,6 @@ struct WriteChunk {
 struct WriterStats {
     std::uint64_t write_count = 0;  // of batches
     std::uint64_t sync_count = 0;   // of batches
-    std::uint64_t written_bytes = 0;
 };
 
 class LogWriter {
@@ -83,7 +82,6 @@ class LogWriter {
     std::uint64_t appended_mark() const { return appended_mark_; }
     std::uint64_t flushed_mark() const { return flushed_mark_; }
     std::uint64_t unflushed_bytes() const { return appended_mark_ - flushed_mark_; }
-    Result<void> wait_flushed(Fiber& fiber, std::uint64_t mark, MonoTime deadline = NEVER);
     // Called from the writer's fiber each time flushed_mark moved, and once after a failure.
     void set_on_flushed(std::function<void()> on_flushed) { on_flushed_ = std::move(on_flushed); }
     const std::optional<Error>& failure() const { return failure_; }

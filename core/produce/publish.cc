@@ -71,7 +71,6 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     if (!sequence.ok())
         return reply.error(make_error(ErrorCode::QUORUM_LOST, "the partition's log failed: retry"));
     partitions_.count_unflushed(partition);
-    if (pub.producer_id == ProducerId(0)) ++stats_.non_idempotent_count;
 
     // Stage 3 is the log writer's; stage 4 begins in on_committed.
     wait_for_commit(partition, {std::move(reply), *sequence,
@@ -111,7 +110,6 @@ void Publisher::on_committed(Partition& partition) {
 void Publisher::answer_ok(const Partition& partition, Sequence sequence, bool deduplicated,
                           Reply reply) {
     MORTAR_ASSERT(sequence <= partition.commit_seq());
-    ++(deduplicated ? stats_.deduplicated_count : stats_.committed_count);
     const std::uint8_t result_flags =
         deduplicated ? wire::RESULT_FLAG_DEDUPLICATED : std::uint8_t{0};
     reply.ok(wire::PubResult{sequence, wire::Durability::LOCAL, leader_epoch_,
@@ -151,7 +149,6 @@ void Publisher::answer_overdue_of(Partition& partition, MonoTime now) {
     while (!pending.empty() && pending.front().deadline <= now) {
         PendingPub pub = std::move(pending.front());
         pending.pop_front();
-        ++stats_.overdue_count;
         pub.reply.error(outcome_unknown("the disk did not confirm in time"));
     }
 }

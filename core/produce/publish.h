@@ -25,13 +25,6 @@ namespace mortar {
 
 inline constexpr Duration QUORUM_TIMEOUT = milliseconds(2000);
 
-struct PublishStats {
-    std::uint64_t committed_count = 0;
-    std::uint64_t deduplicated_count = 0;
-    std::uint64_t non_idempotent_count = 0;  // accepted with producer_id 0
-    std::uint64_t overdue_count = 0;
-};
-
 class Publisher : public PartitionObserver {
   public:
     Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions,
@@ -41,7 +34,6 @@ class Publisher : public PartitionObserver {
     // Fibers that end when cancelled.
     void start(Group& group);
     void handle_pub(const wire::Pub& pub, Reply reply);
-    const PublishStats& stats() const { return stats_; }
     const Admission& admission() const { return admission_; }
 
     void on_committed(Partition& partition) override;
@@ -61,7 +53,6 @@ class Publisher : public PartitionObserver {
     PartitionTable& partitions_;
     LeaderEpoch leader_epoch_;
     Admission admission_;
-    PublishStats stats_;
     std::set<PartitionKey>
         waiting_;        // every partition with pending PUBs, and some that had them of late
     Event first_waits_;  // waiting_ was empty

@@ -4,12 +4,6 @@
 
 namespace mortar::bench {
 
-void Histogram::add_all(const Histogram& other) {
-    for (std::size_t i = 0; i < BUCKETS; ++i)
-        counts_[i] += other.counts_[i];
-    count_ += other.count_;
-}
-
 std::uint64_t Histogram::percentile_ns(std::uint64_t per_mille) const {
     if (count_ == 0) return 0;
     const std::uint64_t wanted = (count_ * per_mille + 999) / 1000;

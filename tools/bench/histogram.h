@@ -21,7 +21,6 @@ class Histogram {
         ++counts_[bucket_of(value_ns)];
         ++count_;
     }
-    void add_all(const Histogram& other);
     std::uint64_t count() const { return count_; }
     // The upper end of the bucket in which that share of all values ends; 0 when empty.
     std::uint64_t percentile_ns(std::uint64_t per_mille) const;

@@ -431,7 +431,7 @@ TEST(GroupPartition, remove_leaves_files_that_are_not_its_own) {
     bench.run_for(milliseconds(50));
     bench.run([&](Fiber& fiber) {
         SimDisk& disk = bench.node().disk();
-        ASSERT_TRUE(disk.open(fiber, "groups/1/0/notes.txt", OpenMode::CREATE_NEW).ok());
+        ASSERT_TRUE(disk.open(fiber, "groups/1/0/notes.txt", OpenMode::CREATE).ok());
         bench.partition().release_owner(true);
         EXPECT_TRUE(bench.partition().remove(fiber).ok());
     });

@@ -46,7 +46,7 @@ class SimDiskTest : public SimFixture {
 
 TEST_F(SimDiskTest, reads_back_what_was_written_across_pages_and_past_the_end) {
     run_on(node, [&](Fiber& fiber) {
-        const auto file = disk.open(fiber, "f", OpenMode::CREATE_NEW).value();
+        const auto file = disk.open(fiber, "f", OpenMode::CREATE).value();
         const ByteSpan parts[] = {as_byte_span("abc"), as_byte_span(""), as_byte_span("defg")};
         ASSERT_TRUE(file->write_at(fiber, 4093, parts).ok());
         ByteVector into(10);
@@ -71,7 +71,6 @@ TEST_F(SimDiskTest, names_are_found_listed_replaced_and_refused) {
         ASSERT_TRUE(disk.make_folders(fiber, "d/e").ok());
         const auto file = disk.open(fiber, "d/f", OpenMode::CREATE).value();
         ASSERT_TRUE(write_text(fiber, *file, 0, "12345").ok());
-        EXPECT_TRUE(disk.open(fiber, "d/f", OpenMode::CREATE_NEW).is(ErrorCode::ALREADY_EXISTS));
         EXPECT_TRUE(disk.make_folders(fiber, "d/f/g").is(ErrorCode::ALREADY_EXISTS));
         const auto entries = disk.list(fiber, "d").value();
         ASSERT_EQ(entries.size(), 2u);
@@ -225,7 +224,7 @@ TEST_F(SimDiskTest, a_rename_between_folders_is_certain_when_both_are_synced) {
         ASSERT_TRUE(disk.sync_folder(fiber, "d").ok());
         EXPECT_EQ(durable("f"), "text");
         // A new file under the old name is not taken away by what is left of the rename.
-        const auto file = disk.open(fiber, "f", OpenMode::CREATE_NEW).value();
+        const auto file = disk.open(fiber, "f", OpenMode::CREATE).value();
         ASSERT_TRUE(write_text(fiber, *file, 0, "second").ok());
         ASSERT_TRUE(file->sync_data(fiber).ok());
         ASSERT_TRUE(disk.sync_folder(fiber, "").ok());
@@ -593,7 +592,7 @@ TEST_F(SimDiskTest, random_operations_and_power_losses_agree_with_an_independent
                         ASSERT_TRUE(disk.remove(fiber, name).ok());
                         reference.bind(name, 0);
                     }
-                    ASSERT_TRUE(disk.open(fiber, name, OpenMode::CREATE_NEW).ok());
+                    ASSERT_TRUE(disk.open(fiber, name, OpenMode::CREATE).ok());
                     reference.create(name);
                     continue;
                 }

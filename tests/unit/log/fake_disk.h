@@ -87,7 +87,6 @@ class FakeDisk : public Disk {
         pause(fiber);
         const auto found = names_.find(path);
         if (found != names_.end()) {
-            if (mode == OpenMode::CREATE_NEW) return make_error(ErrorCode::ALREADY_EXISTS, path);
             return std::unique_ptr<File>(new OpenFile(*this, found->second));
         }
         if (mode == OpenMode::READ || mode == OpenMode::READ_WRITE) {

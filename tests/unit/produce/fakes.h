@@ -60,8 +60,6 @@ class MemoryDisk : public Disk {
         if (!files.contains(path) && (mode == OpenMode::READ || mode == OpenMode::READ_WRITE)) {
             return make_error(ErrorCode::NOT_FOUND, path);
         }
-        if (files.contains(path) && mode == OpenMode::CREATE_NEW)
-            return make_error(ErrorCode::ALREADY_EXISTS, path);
         return std::unique_ptr<File>(std::make_unique<MemoryFile>(files[path]));
     }
     Result<void> rename(Fiber&, const std::string& from, const std::string& to) override {

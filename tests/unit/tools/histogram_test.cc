@@ -28,17 +28,5 @@ TEST(Histogram, percentiles_of_a_hundred_values_are_off_by_less_than_one_percent
     }
 }
 
-TEST(Histogram, two_added_up_count_both) {
-    Histogram low;
-    Histogram high;
-    low.add(10);
-    high.add(90);
-    high.add(90);
-    low.add_all(high);
-    EXPECT_EQ(low.count(), 3u);
-    EXPECT_EQ(low.percentile_ns(300), 10u);
-    EXPECT_EQ(low.percentile_ns(1000), 90u);
-}
-
 }  // namespace
 }  // namespace mortar::bench

@@ -89,9 +89,7 @@ Result<NodeIdentity> parse_identity(std::string_view text) {
     const auto version = parse_number_between(take_line(text), FIRST_LINE, "");
     if (!version.has_value()) return damaged_identity("it does not begin as one");
     if (*version != IDENTITY_VERSION) {
-        return make_error(ErrorCode::UNSUPPORTED_FORMAT,
-                          std::string(IDENTITY_NAME) + ": version " + std::to_string(*version) +
-                              ", this program reads version 1; upgrade it");
+        return unsupported_version(std::string(IDENTITY_NAME), *version, IDENTITY_VERSION);
     }
     NodeIdentity identity;
     const auto node_id = parse_number_between(take_line(text), "node_id ", "");

@@ -8,7 +8,6 @@
 #include "core/deliver/cursor.h"
 #include "core/deliver/ledger.h"
 #include "core/log/checkpoint.h"
-#include "core/log/files.h"
 #include "core/log/segment.h"
 #include "core/log/whole_file.h"
 #include "core/meta/metadata_format.h"

@@ -16,14 +16,17 @@ constexpr std::size_t EVENT_CRC_BYTES = 4;
 constexpr std::size_t EVENT_LEN_MAX = 64;
 constexpr std::uint8_t FLAG_BACKING_OFF = 1;
 
+constexpr const char* LEDGER_NAME = "delivery.mql";
+constexpr const char* CURSOR_NAME = "cursor.mqc";
+
 std::string ledger_path(const std::string& folder) {
-    return folder + "/delivery.mql";
+    return join_path(folder, LEDGER_NAME);
 }
 std::string cursor_path(const std::string& folder) {
-    return folder + "/cursor.mqc";
+    return join_path(folder, CURSOR_NAME);
 }
 std::string unfinished(const std::string& path) {
-    return path + ".tmp";
+    return path + std::string(TMP_SUFFIX);
 }
 bool is_own_path(const std::string& folder, const std::string& path) {
     return path == ledger_path(folder) || path == unfinished(ledger_path(folder)) ||
@@ -37,28 +40,6 @@ ByteVector encode_head() {
     writer.u8(LEDGER_VERSION);
     writer.zeros(LEDGER_HEAD_BYTES - head.size());
     return head;
-}
-
-Result<ByteVector> read_file(Fiber& fiber, Disk& disk, const std::string& path) {
-    const std::unique_ptr<File> file = MORTAR_TRY(disk.open(fiber, path, OpenMode::READ));
-    const std::uint64_t size_bytes = MORTAR_TRY(file->size(fiber));
-    ByteVector bytes(static_cast<std::size_t>(size_bytes));
-    const std::size_t read_bytes = MORTAR_TRY(file->read_at(fiber, 0, bytes));
-    bytes.resize(read_bytes);
-    return bytes;
-}
-
-// A file with these bytes and a durable name: whatever happens, the name stands for the old bytes or for all of the new.
-Result<std::shared_ptr<File>> write_file(Fiber& fiber, Disk& disk, const std::string& folder,
-                                         const std::string& path, ByteSpan bytes) {
-    const std::string tmp = unfinished(path);
-    std::shared_ptr<File> file = MORTAR_TRY(disk.open(fiber, tmp, OpenMode::CREATE));
-    MORTAR_TRY(file->truncate(fiber, 0));
-    MORTAR_TRY(file->write_at(fiber, 0, std::span(&bytes, 1)));
-    MORTAR_TRY(file->sync_data(fiber));
-    MORTAR_TRY(disk.rename(fiber, tmp, path));
-    MORTAR_TRY(disk.sync_folder(fiber, folder));
-    return file;
 }
 
 Error with_path(const Error& error, const std::string& path) {
@@ -232,7 +213,8 @@ Result<CursorImage> Ledger::recover(Fiber& fiber, Disk& disk, const std::string&
                                     Sequence start_after) {
     CursorImage image;
     image.settled = SettledSet(start_after);
-    const Result<ByteVector> cursor_bytes = read_file(fiber, disk, cursor_path(folder));
+    const Result<ByteVector> cursor_bytes =
+        read_whole_file(fiber, disk, cursor_path(folder), CURSOR_FILE_BYTES_MAX);
     if (cursor_bytes.ok()) {
         Result<CursorImage> decoded = decode_cursor(*cursor_bytes);
         if (!decoded.ok()) return with_path(decoded.error(), cursor_path(folder));
@@ -241,7 +223,8 @@ Result<CursorImage> Ledger::recover(Fiber& fiber, Disk& disk, const std::string&
         return cursor_bytes.error();
     }
 
-    const Result<ByteVector> ledger_bytes = read_file(fiber, disk, ledger_path(folder));
+    const Result<ByteVector> ledger_bytes =
+        read_whole_file(fiber, disk, ledger_path(folder), LEDGER_FILE_BYTES_MAX);
     if (ledger_bytes.is(ErrorCode::NOT_FOUND)) return image;
     if (!ledger_bytes.ok()) return ledger_bytes.error();
     Result<ParsedLedger> parsed = parse_ledger(*ledger_bytes);
@@ -258,7 +241,7 @@ Result<CursorImage> Ledger::recover(Fiber& fiber, Disk& disk, const std::string&
     ++image.cursor_epoch;
     ByteVector bytes;
     encode_cursor(bytes, image.cursor_epoch, image.settled, image.unsettled);
-    MORTAR_TRY(write_file(fiber, disk, folder, cursor_path(folder), bytes));
+    MORTAR_TRY(replace_file(fiber, disk, folder, CURSOR_NAME, bytes));
     return image;
 }
 
@@ -333,11 +316,12 @@ Result<std::shared_ptr<File>> Ledger::open_next(Fiber& fiber, std::uint64_t curs
         MORTAR_SOMETIMES(true, "ledger rotated");
         ByteVector bytes;
         encode_cursor_(bytes, cursor_epoch);
-        MORTAR_TRY(write_file(fiber, env_.disk, folder_, cursor_path(folder_), bytes));
+        MORTAR_TRY(replace_file(fiber, env_.disk, folder_, CURSOR_NAME, bytes));
         cursor_bytes_ = bytes.size();
     }
     const ByteVector head = encode_head();
-    return write_file(fiber, env_.disk, folder_, ledger_path(folder_), head);
+    return std::shared_ptr<File>(
+        MORTAR_TRY(replace_file(fiber, env_.disk, folder_, LEDGER_NAME, head)));
 }
 
 Result<void> Ledger::close(Fiber& fiber) {
@@ -347,7 +331,7 @@ Result<void> Ledger::close(Fiber& fiber) {
     ++cursor_epoch_;
     ByteVector bytes;
     encode_cursor_(bytes, cursor_epoch_);
-    MORTAR_TRY(write_file(fiber, env_.disk, folder_, cursor_path(folder_), bytes));
+    MORTAR_TRY(replace_file(fiber, env_.disk, folder_, CURSOR_NAME, bytes));
     return {};
 }
 

@@ -10,7 +10,7 @@
 //            At about LEDGER_BYTES_MIN a new cursor.mqc takes all of it in and a new file begins.
 // Owns:      its folder groups/<group_id>/<partition>/ and its LogWriter.
 // Errors:    recover: DAMAGED (bytes that a sync covered are bad, or the checkpoint that the ledger follows is gone),
-//            UNSUPPORTED_FORMAT, IO_ERROR, NO_SPACE. append: LOG_CLOSED after a failed write or sync: recover again.
+//            UNSUPPORTED_FORMAT, IO_ERROR, NO_SPACE, LIMIT_REACHED. append: LOG_CLOSED after a failed write or sync: recover again.
 // Suspends:  recover, close, remove_files.
 // Durable:   what append returned a mark for, once flushed_mark() has reached it. What recover returned, all of it.
 // Source:    contract 7 (MMLQ, MMCU), 8 (ledger timing), design 5.
@@ -35,6 +35,10 @@ inline constexpr std::uint64_t LEDGER_BYTES_MIN = 1u << 20;
 inline constexpr std::uint64_t LEDGER_PER_CURSOR_BYTES = 4;
 // Events are small, and a node has a ledger for each group of each partition.
 inline constexpr std::size_t LEDGER_CHUNK_BYTES_MAX = 16u << 10;
+// What recover reads at most: far beyond what the largest number of unsettled messages makes of them.
+inline constexpr std::uint64_t CURSOR_FILE_BYTES_MAX = 64u << 20;
+inline constexpr std::uint64_t LEDGER_FILE_BYTES_MAX =
+    LEDGER_PER_CURSOR_BYTES * CURSOR_FILE_BYTES_MAX + 4 * GROW_BYTES_MAX;
 inline constexpr Duration LAZY_EVENT_WAIT_MAX = milliseconds(20);
 inline constexpr std::size_t LAZY_EVENT_COUNT_MAX = 32;
 

@@ -1,7 +1,7 @@
 #include "core/log/checkpoint.h"
 
 #include "core/base/hash.h"
-#include "core/log/files.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {
@@ -44,7 +44,7 @@ Result<Checkpoint> decode_checkpoint(ByteSpan bytes, const std::string& path) {
 Result<std::optional<Checkpoint>> read_checkpoint(Fiber& fiber, Disk& disk, const std::string& folder) {
     const std::string path = folder + "/" + std::string(CHECKPOINT_FILE_NAME);
     // One byte more than it has, to see that it ends there.
-    Result<ByteVector> bytes = read_file(fiber, disk, path, CHECKPOINT_BYTES + 1);
+    Result<ByteVector> bytes = read_file_start(fiber, disk, path, CHECKPOINT_BYTES + 1);
     if (bytes.is(ErrorCode::NOT_FOUND)) return std::optional<Checkpoint>();
     if (!bytes.ok()) return std::move(bytes).error();
     Result<Checkpoint> checkpoint = decode_checkpoint(*bytes, path);
@@ -59,7 +59,8 @@ Result<void> write_checkpoint(Fiber& fiber, Disk& disk, const std::string& folde
     ByteVector bytes;
     encode_checkpoint(bytes, checkpoint);
     MORTAR_ASSERT(bytes.size() == CHECKPOINT_BYTES);
-    return replace_file(fiber, disk, folder, std::string(CHECKPOINT_FILE_NAME), bytes, Durability::SYNCED);
+    MORTAR_TRY(replace_file(fiber, disk, folder, std::string(CHECKPOINT_FILE_NAME), bytes));
+    return {};
 }
 
 }  // namespace mortar

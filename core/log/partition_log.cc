@@ -7,7 +7,6 @@
 
 #include "core/fiber/group.h"
 #include "core/log/checkpoint.h"
-#include "core/log/files.h"
 #include "core/log/recovery.h"
 #include "core/log/tail_cache.h"
 #include "core/log/whole_file.h"

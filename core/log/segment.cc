@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/log/files.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {
@@ -165,9 +165,6 @@ Result<std::optional<RecordScan::Found>> RecordScan::record_at(Fiber& fiber, std
 
 Result<NewSegment> create_segment(Fiber& fiber, Disk& disk, const std::string& folder,
                                   Sequence base_sequence, ByteSpan records) {
-    const std::string name = segment_file_name(base_sequence);
-    const std::string path = folder + "/" + name;
-    const std::string tmp_path = path + std::string(TMP_SUFFIX);
     ByteVector bytes;
     const auto head = segment_head();
     bytes.insert(bytes.end(), head.begin(), head.end());
@@ -184,13 +181,8 @@ Result<NewSegment> create_segment(Fiber& fiber, Disk& disk, const std::string& f
     if (made.end_offset > SEGMENT_HEAD_BYTES) {
         bytes.resize(static_cast<std::size_t>(batch_start_after(made.end_offset)));
     }
-    made.file = MORTAR_TRY(disk.open(fiber, tmp_path, OpenMode::CREATE));
-    MORTAR_TRY(made.file->truncate(fiber, 0));
-    const ByteSpan part(bytes);
-    MORTAR_TRY(made.file->write_at(fiber, 0, std::span(&part, 1)));
-    MORTAR_TRY(made.file->sync_data(fiber));
-    MORTAR_TRY(disk.rename(fiber, tmp_path, path));
-    MORTAR_TRY(disk.sync_folder(fiber, folder));
+    made.file = MORTAR_TRY(
+        replace_file(fiber, disk, folder, segment_file_name(base_sequence), bytes));
     return made;
 }
 
@@ -257,8 +249,9 @@ Result<void> Segment::save_index(Fiber& fiber) {
     ByteVector bytes;
     index_.encode(bytes);
     index_changed_ = false;
-    return replace_file(fiber, disk_, folder_, index_file_name(base_sequence_), bytes,
-                        Durability::UNSYNCED);
+    MORTAR_TRY(replace_file(fiber, disk_, folder_, index_file_name(base_sequence_), bytes,
+                            Durability::UNSYNCED));
+    return {};
 }
 
 Result<RecordScan> Segment::scan_at(Fiber& fiber, Sequence from, std::size_t block_bytes) {
@@ -309,7 +302,7 @@ Result<void> Segment::load_index(Fiber& fiber) {
     if (index_loaded_) return {};
     const std::string index_path = folder_ + "/" + index_file_name(base_sequence_);
     constexpr std::size_t INDEX_BYTES_MAX = INDEX_ENTRY_BYTES * (SEGMENT_BYTES_MAX / INDEX_EVERY_BYTES + 1);
-    const Result<ByteVector> bytes = read_file(fiber, disk_, index_path, INDEX_BYTES_MAX);
+    const Result<ByteVector> bytes = read_file_start(fiber, disk_, index_path, INDEX_BYTES_MAX);
     if (index_loaded_) return {};  // by another fiber meanwhile
     index_loaded_ = true;
     // Unreadable, damaged or absent: reads scan and find the entries again.

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "core/base/hash.h"
+#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {
@@ -11,11 +12,6 @@ constexpr std::size_t CRC_END = 8;           // of a record: length and checksum
 constexpr std::size_t SNAPSHOT_CRC_AT = 5;
 constexpr std::size_t SNAPSHOT_CRC_END = 9;
 
-Error unsupported(const std::string& path, std::string_view kind, unsigned version) {
-    return make_error(ErrorCode::UNSUPPORTED_FORMAT,
-                      path + ": " + std::string(kind) + " version " + std::to_string(version) +
-                          ", this program reads version 1; upgrade it");
-}
 bool has_magic(ByteSpan bytes, std::string_view magic) {
     return bytes.size() >= magic.size() && as_string_view(bytes.first(magic.size())) == magic;
 }
@@ -37,8 +33,10 @@ Result<void> check_metadata_log_head(ByteSpan bytes, const std::string& path) {
     }
     const auto format_version = static_cast<std::uint8_t>(bytes[4]);
     const auto header_version = static_cast<std::uint8_t>(bytes[5]);
-    if (format_version != METADATA_FORMAT_VERSION) return unsupported(path, "format", format_version);
-    if (header_version != METADATA_HEADER_VERSION) return unsupported(path, "header", header_version);
+    if (format_version != METADATA_FORMAT_VERSION)
+        return unsupported_version(path, format_version, METADATA_FORMAT_VERSION);
+    if (header_version != METADATA_HEADER_VERSION)
+        return unsupported_version(path + " (header)", header_version, METADATA_HEADER_VERSION);
     return {};
 }
 
@@ -112,7 +110,7 @@ Result<Catalog> parse_metadata_snapshot(ByteSpan bytes, const std::string& path)
         return make_error(ErrorCode::DAMAGED, path + " does not begin as a metadata snapshot");
     }
     const auto version = static_cast<std::uint8_t>(bytes[4]);
-    if (version != METADATA_FORMAT_VERSION) return unsupported(path, "format", version);
+    if (version != METADATA_FORMAT_VERSION) return unsupported_version(path, version, METADATA_FORMAT_VERSION);
     if (crc32c(bytes.subspan(SNAPSHOT_CRC_END)) != load_be<std::uint32_t>(bytes.data() + SNAPSHOT_CRC_AT)) {
         return make_error(ErrorCode::CHECKSUM_MISMATCH, path + " has a wrong checksum");
     }

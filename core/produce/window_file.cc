@@ -58,7 +58,7 @@ Result<void> save_windows(Fiber& fiber, Disk& disk, const std::string& folder,
     const Sequence through = log.last_sequence();
     if (through == Sequence(0)) return {};  // no folder yet, nothing to remember
     const std::string name(WINDOW_FILE_NAME);
-    const std::string tmp_name = name + ".tmp";
+    const std::string tmp_name = name + std::string(TMP_SUFFIX);
     const ByteVector bytes = windows.encode(through);
     MORTAR_TRY(write_new_file(fiber, disk, join_path(folder, tmp_name), bytes));
     // Windows ahead of the log would remember records that a crash may still take away.

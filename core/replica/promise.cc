@@ -41,11 +41,8 @@ Result<Promise> decode_promise(ByteSpan file) {
     const std::uint32_t checksum = reader.u32();
     if (reader.failed() || as_string_view(magic) != PROMISE_MAGIC)
         return damaged("it does not begin as one");
-    if (version != PROMISE_VERSION) {
-        return make_error(ErrorCode::UNSUPPORTED_FORMAT,
-                          "replica/state: version " + std::to_string(version) +
-                              ", this program reads version 1; upgrade it");
-    }
+    if (version != PROMISE_VERSION)
+        return unsupported_version(join_path(FOLDER, NAME), version, PROMISE_VERSION);
     if (file.size() != FILE_BYTES) return damaged("wrong length");
     if (crc32c(file.subspan(CHECKED_FROM_BYTES)) != checksum) return damaged("wrong checksum");
     Promise promise;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/deliver/ledger.h"
-#include "core/log/files.h"
 #include "core/log/partition_log.h"
 #include "core/log/whole_file.h"
 #include "core/meta/metadata_format.h"

@@ -22,3 +22,6 @@ target_link_libraries(mortarmq PRIVATE mortar_io_real CLI11::CLI11 nlohmann_json
 file(GLOB BENCH_SOURCES CONFIGURE_DEPENDS tools/bench/*.cc)
 mortar_program(mortarmq-bench ${BENCH_SOURCES} tools/common/program.cc)
 target_link_libraries(mortarmq-bench PRIVATE mortar_io_real CLI11::CLI11)
+
+# What people use; tests are built besides.
+add_custom_target(programs DEPENDS mortarmqd mortarmq sim mortarmq-dump mortarmq-hash-token mortarmq-bench)

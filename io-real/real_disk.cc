@@ -170,6 +170,9 @@ class RealFile final : public File {
         return result;
     }
 
+    // Only a sync makes the file system write sizes and blocks.
+    Result<void> write_back(Fiber& fiber) override { return sync_data(fiber); }
+
     Result<void> truncate(Fiber& fiber, std::uint64_t size_bytes) override {
         Result<void> result;
         threads_.run(fiber, [&] {

@@ -52,7 +52,7 @@ DiskSpeed DiskSpeed::draw(Rng& rng) {
 
 std::string_view disk_op_name(DiskOp op) {
     static constexpr std::string_view NAMES[] = {
-        "open",   "read", "write",       "sync_data",   "truncate", "size", "rename",
+        "open",   "read", "write",       "sync_data",   "write_back", "truncate", "size", "rename",
         "remove", "list", "make_folder", "sync_folder", "space",    "lock"};
     return NAMES[static_cast<std::size_t>(op)];
 }
@@ -117,23 +117,8 @@ class SimFile final : public File {
         return {};
     }
 
-    Result<void> sync_data(Fiber& fiber) override {
-        DiskOperation operation = begin(fiber, DiskOp::SYNC_DATA, 0, 0);
-        MORTAR_TRY(check(operation));
-        const bool dropped = disk_.is_dropped(operation);
-        const SyncSnapshot snapshot = disk_.state_.begin_sync(inode_);
-        const auto bytes = static_cast<std::int64_t>(snapshot.pages.size() * PAGE_BYTES);
-        const Duration carrying{bytes * 1'000'000 / disk_.speed_.sync_bytes_per_ms};
-        disk_.wait(fiber, disk_.speed_.sync + carrying);
-        if (disk_.fails(operation, disk_.faults_.sync_error_per_mille)) {
-            disk_.fail_sync(inode_, snapshot);
-            return io_error(operation, "Input/output error");
-        }
-        if (!dropped) disk_.state_.commit_sync(inode_, snapshot);
-        disk_.after(fiber, operation);
-        return {};
-    }
-
+    Result<void> sync_data(Fiber& fiber) override { return sync(fiber, DiskOp::SYNC_DATA); }
+    Result<void> write_back(Fiber& fiber) override { return sync(fiber, DiskOp::WRITE_BACK); }
     Result<void> truncate(Fiber& fiber, std::uint64_t size_bytes) override {
         DiskOperation operation = begin(fiber, DiskOp::TRUNCATE, size_bytes, 0);
         disk_.wait(fiber, disk_.speed_.metadata);
@@ -157,6 +142,23 @@ class SimFile final : public File {
     }
 
   private:
+    Result<void> sync(Fiber& fiber, DiskOp op) {
+        DiskOperation operation = begin(fiber, op, 0, 0);
+        MORTAR_TRY(check(operation));
+        // Nobody may rely on a write-back, nor on its doing nothing.
+        const bool dropped = op == DiskOp::WRITE_BACK ? disk_.rng_.one_in(2) : disk_.is_dropped(operation);
+        const SyncSnapshot snapshot = disk_.state_.begin_sync(inode_);
+        const auto bytes = static_cast<std::int64_t>(snapshot.pages.size() * PAGE_BYTES);
+        const Duration carrying{bytes * 1'000'000 / disk_.speed_.sync_bytes_per_ms};
+        disk_.wait(fiber, disk_.speed_.sync + carrying);
+        if (disk_.fails(operation, disk_.faults_.sync_error_per_mille)) {
+            disk_.fail_sync(inode_, snapshot);
+            return io_error(operation, "Input/output error");
+        }
+        if (!dropped) disk_.state_.commit_sync(inode_, snapshot);
+        disk_.after(fiber, operation);
+        return {};
+    }
     bool is_current() const { return life_ == disk_.node_.life() && disk_.node_.alive(); }
     DiskOperation begin(Fiber& fiber, DiskOp op, std::uint64_t file_offset, std::uint64_t bytes) {
         DiskOperation operation = disk_.describe(fiber, op, path_);

@@ -48,6 +48,7 @@ enum class DiskOp : std::uint8_t {
     READ,
     WRITE,
     SYNC_DATA,
+    WRITE_BACK,
     TRUNCATE,
     SIZE,
     RENAME,

@@ -29,6 +29,7 @@ constexpr Duration LEAVE_WITHIN = seconds(30);
 constexpr Duration STOP_WITHIN = seconds(30);
 constexpr Duration FIRST_FAULT_AFTER = milliseconds(300);
 constexpr std::size_t STORY_LINES_MAX = 60;
+constexpr std::uint64_t WHOLE_FILE_BYTES_MAX = 1u << 24;
 constexpr std::uint64_t STEPS_MAX = 20'000'000;  // a run that never ends is a harness fault
 
 // MORTAR_SOMETIMES and MORTAR_ASSERT reach the run through these; one run at a time in a process.
@@ -162,6 +163,7 @@ class Run {
             report_.sync_sites[sync_site(operation.op, operation.path, operation.fiber)].push_back(
                 operation.number - setup_operations_);
         }
+        if (point == OperationPoint::AFTER) judge_replacement(operation);
         const CrashPlan& plan = options_.crash;
         if (plan.at_operation == 0 || broker_node_.stopping()) return;
         const bool first = crashes_ == 0 && operation.number == setup_operations_ + plan.at_operation &&
@@ -184,6 +186,30 @@ class Run {
             faults_.bring_back(broker_node_, milliseconds(20));
         });
     }
+    // 17: a fiber that renamed a whole file into place and then synced the folder is done with it.
+    void judge_replacement(const DiskOperation& operation) {
+        if (operation.op == DiskOp::RENAME) replaced_[std::string(operation.fiber)] = operation.to_path;
+        if (operation.op != DiskOp::SYNC_FOLDER) return;
+        const auto replaced = replaced_.extract(std::string(operation.fiber));
+        if (!replaced) return;
+        const std::string& path = replaced.mapped();
+        const std::size_t slash = path.rfind('/');
+        const std::string folder = slash == std::string::npos ? std::string() : path.substr(0, slash);
+        if (folder != operation.path || !is_whole_file(path)) return;
+        const SimDisk& disk = broker_node_.disk();
+        ++report_.checks[17];
+        const auto seen = disk.cached_read_part(path, 0, WHOLE_FILE_BYTES_MAX);
+        if (disk.durable_read_part(path, 0, WHOLE_FILE_BYTES_MAX) == seen) return;
+        report(17, "a file that was replaced is durable once its folder is synced",
+               path + " is not what " + std::string(operation.fiber) + " wrote");
+    }
+    // Logs are named the same way, and go on to grow.
+    static bool is_whole_file(const std::string& path) {
+        static constexpr std::string_view ENDINGS[] = {".mqc", ".mqp", ".bin", "identity", "replica/state"};
+        return std::any_of(std::begin(ENDINGS), std::end(ENDINGS),
+                           [&](std::string_view ending) { return path.ends_with(ending); });
+    }
+
     // Fixed images first, then drawn ones; see CrashPlan::image.
     PowerImage power_image() const {
         using Kind = PowerImage::Kind;
@@ -285,6 +311,7 @@ class Run {
         broker_.reset();
         serving_ = false;
         restart_asked_ = false;
+        replaced_.clear();
         for (auto& checker : checkers_) checker->on_broker_down();
         end_dead_connections();
     }
@@ -498,6 +525,7 @@ class Run {
     std::deque<std::string> story_;
     std::string harness_fault_;
     std::uint64_t setup_operations_ = 0;
+    std::map<std::string, std::string> replaced_;  // by fiber: what it renamed last, its folder not synced yet
     bool restart_asked_ = false;
     int crashes_ = 0;
     std::uint64_t crashed_at_operation_ = 0;
@@ -546,7 +574,8 @@ std::vector<std::pair<std::string, std::string>> checker_help() {
             {"13", "after the last fault PUB works and groups drain"},
             {"14", "every byte sent to a client decodes strictly"},
             {"15", "bad input never changes durable state"},
-            {"16", "one seed gives one trace hash"}};
+            {"16", "one seed gives one trace hash"},
+            {"17", "a file that was replaced is durable once its folder is synced"}};
 }
 
 std::string reproduce_line(const std::string& program, const RunOptions& options) {

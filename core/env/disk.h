@@ -34,6 +34,9 @@ class File {
     virtual Result<void> write_at(Fiber& fiber, std::uint64_t file_offset,
                                   std::span<const ByteSpan> parts) = 0;
     virtual Result<void> sync_data(Fiber& fiber) = 0;
+    // Has what was written carried to the disk, so that later syncs are short. Nothing is durable by it, also when it is OK;
+    // an error means what one of sync_data means.
+    virtual Result<void> write_back(Fiber& fiber) = 0;
     virtual Result<void> truncate(Fiber& fiber, std::uint64_t size_bytes) = 0;
     virtual Result<std::uint64_t> size(Fiber& fiber) = 0;
 };

@@ -163,7 +163,7 @@ void LogWriter::run_writer(Fiber& fiber) {
         const std::uint64_t mark = step.mark;
         const Result<void> done = is_batch ? run_batch(fiber, std::move(step))
                                            : run_switch(fiber, std::move(*step.next_file));
-        if (failure_) return;  // the grower's sync failed meanwhile: what this one said counts no more
+        if (failure_) return;  // the grower's write-back failed meanwhile: what this one said counts no more
         if (!done.ok()) return fail(done.error());
         if (!is_batch) continue;
         MORTAR_ASSERT(mark > flushed_mark_ && mark <= appended_mark_);
@@ -241,9 +241,9 @@ void LogWriter::grow(Fiber& fiber) {
             parts.push_back(zeros(std::min<std::uint64_t>(ZERO_BLOCK_BYTES, end - part)));
         done = file->write_at(fiber, at, parts);
         if (!done.ok()) break;
-        // Its own sync, so that the next batch's does not have to write this file's new size and
-        // blocks. Step by step, since a batch's sync waits for all that is on its way to the disk.
-        done = file->sync_data(fiber);
+        // So that the next batch's sync does not have to write this file's new size and blocks. Step by step, since a
+        // batch's sync waits for all that is on its way to the disk.
+        done = file->write_back(fiber);
         synced = done.ok();
         at = end;
         if (!synced) break;
@@ -255,7 +255,7 @@ void LogWriter::grow(Fiber& fiber) {
         grow_bytes_ = std::min(GROW_BYTES_MAX, grow_bytes_ * 2);
     } else {
         cannot_grow_ = true;
-        // A failed sync may have dropped the bytes of a batch too: the next sync would not know.
+        // A failed write-back may have dropped the bytes of a batch too: the next sync would not know.
         if (!synced) fail(done.error());
     }
     grow_changed_.notify_all();

@@ -212,6 +212,7 @@ class FakeDisk : public Disk {
             }
             return {};
         }
+        Result<void> write_back(Fiber& fiber) override { return sync_data(fiber); }
         Result<void> truncate(Fiber& fiber, std::uint64_t size_bytes) override {
             disk_.pause(fiber);
             for (std::uint64_t at = std::min<std::uint64_t>(size_bytes, inode_->seen.size()) / SECTOR;

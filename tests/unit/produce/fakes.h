@@ -46,6 +46,7 @@ class MemoryDisk : public Disk {
             return {};
         }
         Result<void> sync_data(Fiber&) override { return {}; }
+        Result<void> write_back(Fiber&) override { return {}; }
         Result<void> truncate(Fiber&, std::uint64_t size_bytes) override {
             bytes_.resize(size_bytes);
             return {};

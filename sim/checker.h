@@ -92,6 +92,8 @@ class Checker {
     virtual void on_pub_ok(const PubRequest&, const wire::PubResult&) {}
     virtual void on_pub_error(const PubRequest&, std::uint16_t /*code*/) {}
     virtual void on_pub_unanswered(const PubRequest&) {}  // the connection ended first
+    virtual void on_topic_delete_sent(TopicId) {}
+    virtual void on_topic_deleted(TopicId) {}  // the OK enters the send path
     virtual void on_sub_ok(ConnId, const std::string& /*group*/, TopicId, const wire::SubResult&) {}
     virtual void on_notice(ConnId, const wire::Notice&) {}
     virtual void on_credit(ConnId, const GroupPartition&, std::uint32_t /*count*/, std::uint64_t /*bytes*/) {}

@@ -18,7 +18,10 @@ std::string name_of(const GroupPartition& where) {
 class AckedDurable : public Checker {
   public:
     AckedDurable(const WorldView& world, Violations& violations) : Checker(1, violations), world_(world) {}
+    // What was stored and is on its way to be told may be gone by then, with its topic.
+    void on_topic_delete_sent(TopicId topic_id) override { deleted_.insert(topic_id); }
     void on_pub_ok(const PubRequest& request, const wire::PubResult& result) override {
+        if (deleted_.contains(request.asked.topic_id)) return;
         if (request.asked.partition == ANY_PARTITION) {
             // The answer does not name the partition that the broker chose: some partition must hold it.
             bool held = false;
@@ -57,6 +60,7 @@ class AckedDurable : public Checker {
     }
     const WorldView& world_;
     std::map<PartitionKey, LogFollower> logs_;
+    std::set<TopicId> deleted_;
 };
 
 // 2: no acknowledged record is lost or altered; a refused one never appears.  15: nor does one that nobody sent.
@@ -429,6 +433,29 @@ class BadInputHarmless : public Checker {
     std::set<std::pair<TopicId, std::uint64_t>> sent_;
 };
 
+// 18: a topic is gone once its deletion got OK.
+class DeletedIsGone : public Checker {
+  public:
+    explicit DeletedIsGone(Violations& violations) : Checker(18, violations) {}
+    void on_topic_deleted(TopicId topic_id) override { deleted_.insert(topic_id); }
+    void on_pub(const PubRequest& request) override {
+        if (deleted_.contains(request.asked.topic_id)) late_.insert(std::pair(request.conn, request.digest));
+    }
+    void on_pub_ok(const PubRequest& request, const wire::PubResult&) override {
+        if (!deleted_.contains(request.asked.topic_id)) return;
+        judge(!late_.contains(std::pair(request.conn, request.digest)), PROMISE,
+              [&] { return "a later PUB to topic " + std::to_string(request.asked.topic_id.value) + " got OK"; });
+    }
+    void on_pub_error(const PubRequest& request, std::uint16_t) override {
+        if (late_.contains(std::pair(request.conn, request.digest))) judge(true, PROMISE, [] { return std::string(); });
+    }
+
+  private:
+    static constexpr const char* PROMISE = "after a topic's deletion got OK nothing is stored in it";
+    std::set<TopicId> deleted_;
+    std::set<std::pair<ConnId, std::uint64_t>> late_;  // sent after that OK
+};
+
 }  // namespace
 
 void Violations::report(int checker, std::string promise, std::string seen) {
@@ -448,6 +475,7 @@ std::vector<std::unique_ptr<Checker>> make_checkers(const WorldView& world, Viol
     checkers.push_back(std::make_unique<CreditBound>(violations));
     checkers.push_back(std::make_unique<StrictFrames>(violations));
     checkers.push_back(std::make_unique<BadInputHarmless>(violations));
+    checkers.push_back(std::make_unique<DeletedIsGone>(violations));
     return checkers;
 }
 

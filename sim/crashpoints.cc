@@ -27,6 +27,8 @@ RunOptions scenario() {
     options.pins = {{"duration_s", 2},          {"topics", 1},
                     {"partitions", 1},          {"producers", 1},
                     {"groups", 1},              {"hostile", 0},
+                    {"latest_groups", 0},       {"churn", 0},
+                    {"wall_jumps", 0},
                     {"pubs_per_s", 40},         {"burst", 2},
                     {"value_bytes_max", 1000},  {"plain_per_mille", 0},
                     {"window", 8},              {"nack_per_mille", 30},

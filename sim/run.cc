@@ -28,6 +28,7 @@ constexpr Duration DRAIN_WITHIN = seconds(150);           // groups settle every
 constexpr Duration LEAVE_WITHIN = seconds(30);
 constexpr Duration STOP_WITHIN = seconds(30);
 constexpr Duration FIRST_FAULT_AFTER = milliseconds(300);
+constexpr Duration WALL_JUMP_MAX = seconds(24 * 3600);
 constexpr std::size_t STORY_LINES_MAX = 60;
 constexpr std::uint64_t WHOLE_FILE_BYTES_MAX = 1u << 24;
 constexpr std::uint64_t STEPS_MAX = 20'000'000;  // a run that never ends is a harness fault
@@ -131,6 +132,15 @@ class Run {
             faults_.bring_back(node, back_after);
         });
         schedule_view();
+        Rng jumps = world_.stream("run", "wall_jumps");
+        for (std::uint64_t i = 0; i < params_["wall_jumps"]; ++i) {
+            const std::int64_t at_ms = jumps.between(SETUP.to_ms(), faults_end_.ns / 1'000'000);
+            const Duration offset = milliseconds(jumps.between(-WALL_JUMP_MAX.to_ms(), WALL_JUMP_MAX.to_ms()));
+            world_.at(MonoTime{} + milliseconds(at_ms), [this, offset] {
+                tell("the broker's wall clock jumps");
+                broker_node_.clock().set_wall_offset(offset);
+            });
+        }
         Rng restarts = world_.stream("run", "restarts");
         for (std::uint64_t i = 0; i < params_["graceful_restarts"]; ++i) {
             const std::int64_t at_ms = restarts.between((SETUP + FIRST_FAULT_AFTER).to_ms(), faults_end_.ns / 1'000'000);
@@ -575,7 +585,8 @@ std::vector<std::pair<std::string, std::string>> checker_help() {
             {"14", "every byte sent to a client decodes strictly"},
             {"15", "bad input never changes durable state"},
             {"16", "one seed gives one trace hash"},
-            {"17", "a file that was replaced is durable once its folder is synced"}};
+            {"17", "a file that was replaced is durable once its folder is synced"},
+            {"18", "after a topic's deletion got OK nothing is stored in it"}};
 }
 
 std::string reproduce_line(const std::string& program, const RunOptions& options) {

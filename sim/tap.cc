@@ -57,6 +57,16 @@ void Tap::client_frame(ConnId id, Connection& connection, std::uint8_t op, ByteS
             tell([&](Checker& checker) { checker.on_pub(request.pub); });
             break;
         }
+        case wire::Op::DECLARE: {
+            const Result<wire::Declare> declare = wire::decode_declare(payload);
+            if (!declare.ok()) break;
+            constexpr std::uint16_t DELETES_TOPIC = wire::DECLARE_FLAG_DELETE;
+            request.deletes_topic = declare->flags == DELETES_TOPIC && declare->partition_count != 0;
+            if (!request.deletes_topic) break;
+            request.topic_id = TopicId(declare->partition_count);
+            tell([&](Checker& checker) { checker.on_topic_delete_sent(request.topic_id); });
+            break;
+        }
         case wire::Op::SUB: {
             const Result<wire::Sub> sub = wire::decode_sub(payload);
             if (!sub.ok()) break;
@@ -169,6 +179,9 @@ void Tap::answer_ok(ConnId id, Connection& connection, const wire::Ok& ok) {
             ++acked_pubs_;
             return tell([&](Checker& checker) { checker.on_pub_ok(request.pub, *result); });
         }
+        case wire::Op::DECLARE:
+            if (!request.deletes_topic) return;
+            return tell([&](Checker& checker) { checker.on_topic_deleted(request.topic_id); });
         case wire::Op::SUB: {
             const Result<wire::SubResult> result = wire::decode_sub_result(ok.result);
             if (!result.ok()) {

@@ -30,7 +30,8 @@ class Tap {
         wire::Op op;
         PubRequest pub;
         std::string group;       // SUB
-        TopicId topic_id;        // SUB
+        TopicId topic_id;        // SUB; DECLARE that deletes a topic
+        bool deletes_topic = false;
         std::uint32_t credit_count = 0;
         std::uint32_t credit_bytes = 0;
         GroupPartition where;    // ACK, NACK, CREDIT

@@ -12,6 +12,8 @@ constexpr Duration STEP_WAIT = milliseconds(200);
 // A client that cannot do its first step in so much simulated time is a failure of the broker, not of the network.
 constexpr Duration SETUP_PATIENCE = seconds(120);
 constexpr Duration FLUSH_PATIENCE = seconds(120);
+constexpr int CHURN_MESSAGES_MAX = 20;
+constexpr std::uint64_t CHURN_PRODUCER = 1000;  // in payloads, apart from the others
 
 std::string unique_value(std::uint64_t producer, std::uint64_t number, std::size_t bytes) {
     std::string value = "p" + std::to_string(producer) + ":" + std::to_string(number) + ":";
@@ -45,6 +47,11 @@ Workload::Workload(SimWorld& world, const Params& params, MonoTime faults_end)
         app->index = i;
         consumers_.push_back(std::move(app));
     }
+    for (std::uint64_t i = 0; i < params["churn"]; ++i) {
+        auto app = std::make_unique<ChurnApp>();
+        app->node = &world.add_node("churn" + std::to_string(i));
+        churns_.push_back(std::move(app));
+    }
     for (std::uint64_t i = 0; i < params["hostile"]; ++i) {
         hostile_nodes_.push_back(&world.add_node("hostile" + std::to_string(i)));
     }
@@ -58,6 +65,9 @@ Workload::~Workload() {
     for (const auto& app : consumers_) {
         if (app->node->alive()) app->node->kill();
     }
+    for (const auto& app : churns_) {
+        if (app->node->alive()) app->node->kill();
+    }
     for (SimNode* node : hostile_nodes_) {
         if (node->alive()) node->kill();
     }
@@ -66,6 +76,7 @@ Workload::~Workload() {
 void Workload::start() {
     for (const auto& app : producers_) start_producer(*app);
     for (const auto& app : consumers_) start_consumer(*app);
+    for (const auto& app : churns_) start_churn(*app);
     for (SimNode* node : hostile_nodes_) {
         node->scheduler().spawn("app.hostile", [this, node](Fiber& fiber) {
             Env env = node->env();
@@ -78,11 +89,14 @@ std::vector<SimNode*> Workload::nodes() const {
     std::vector<SimNode*> nodes;
     for (const auto& app : producers_) nodes.push_back(app->node);
     for (const auto& app : consumers_) nodes.push_back(app->node);
+    for (const auto& app : churns_) nodes.push_back(app->node);
     return nodes;
 }
 
 bool Workload::producers_done() const {
-    return std::all_of(producers_.begin(), producers_.end(), [](const auto& app) { return app->done; });
+    const auto is_done = [](const auto& app) { return app->done; };
+    return std::all_of(producers_.begin(), producers_.end(), is_done) &&
+           std::all_of(churns_.begin(), churns_.end(), is_done);
 }
 bool Workload::consumers_done() const {
     return std::all_of(consumers_.begin(), consumers_.end(), [](const auto& app) { return app->done; });
@@ -170,12 +184,103 @@ void Workload::run_producer(Fiber& fiber, ProducerApp& app) {
     app.done = true;
 }
 
+void Workload::run_churn(Fiber& fiber, ChurnApp& app) {
+    Env env = app.node->env();
+    Rng rng = env.rng.stream("app.churn");
+    app.link = std::make_unique<client::Link>(client::client_env(env), link_options("churn"));
+    app.link->start();
+    while (faults_on()) {
+        const std::string topic = "churn" + std::to_string(++next_churn_);
+        app.topics.insert(topic);
+        const Result<client::TopicInfo> created = client::create_topic(
+            fiber, client::client_env(env), *app.link, topic, static_cast<std::uint16_t>(1 + rng.below(2)),
+            deadline_after(env.clock, SETUP_PATIENCE));
+        if (created.is(ErrorCode::CANCELLED)) return;
+        if (created.ok()) {
+            use_topic(fiber, app, rng, topic);
+        } else {
+            failures_.push_back("a topic was not created: " + created.error().to_string());
+        }
+        const Duration pause = milliseconds(static_cast<std::int64_t>(rng.below(2000)));
+        if (!env.scheduler.sleep_until(fiber, env.clock.now() + pause).ok()) return;
+    }
+    while (!app.topics.empty()) {
+        if (!delete_topic(fiber, app, std::string(*app.topics.begin()))) return;
+    }
+    app.link->close(fiber);
+    app.done = true;
+}
+
+// Publishes, perhaps consumes, and deletes the topic under their hands.
+void Workload::use_topic(Fiber& fiber, ChurnApp& app, Rng& rng, const std::string& topic) {
+    Env env = app.node->env();
+    app.producer = std::make_unique<client::Producer>(client::client_env(env), link_options("churn.producer"),
+                                                      client::ProducerOptions{});
+    app.producer->start();
+    publish_some(fiber, app, rng, topic);
+    if (rng.one_in(2)) {
+        client::ConsumerOptions options;
+        options.topic = topic;
+        options.group = "of." + topic;
+        app.consumer =
+            std::make_unique<client::Consumer>(client::client_env(env), link_options("churn.consumer"), options);
+        app.consumer->start();
+        for (int i = 0; i < CHURN_MESSAGES_MAX; ++i) {
+            const Result<client::Message> message = app.consumer->next(fiber, deadline_after(env.clock, STEP_WAIT));
+            if (message.ok() && rng.one_in(2)) app.consumer->ack(*message);
+        }
+        if (rng.one_in(2)) {
+            app.consumer->close(fiber);
+            app.consumer.reset();
+        }
+    }
+    publish_some(fiber, app, rng, topic);
+    if (!delete_topic(fiber, app, topic)) return;
+    publish_some(fiber, app, rng, topic);
+    (void)app.producer->flush(fiber, deadline_after(env.clock, STEP_WAIT));
+    app.producer->close(fiber);
+    if (app.consumer == nullptr) return;
+    app.consumer->close(fiber);
+    app.consumer.reset();
+}
+
+// Nobody waits for the answers: the topic may go before they come.
+void Workload::publish_some(Fiber& fiber, ChurnApp& app, Rng& rng, const std::string& topic) {
+    const std::uint64_t count = rng.below(CHURN_MESSAGES_MAX);
+    for (std::uint64_t i = 0; i < count; ++i) {
+        const std::string key = "k" + std::to_string(rng.below(4));
+        (void)app.producer->publish_async(fiber, topic, key,
+                                          unique_value(CHURN_PRODUCER, ++next_number_, rng.below(300)),
+                                          [](const Result<client::Published>&) {});
+    }
+}
+
+// False when the process ends.
+bool Workload::delete_topic(Fiber& fiber, ChurnApp& app, const std::string& topic) {
+    Env env = app.node->env();
+    const Result<client::TopicInfo> deleted = client::delete_topic(fiber, client::client_env(env), *app.link, topic,
+                                                                   deadline_after(env.clock, SETUP_PATIENCE));
+    if (deleted.is(ErrorCode::CANCELLED)) return false;
+    // Its creation may never have got through.
+    if (!deleted.ok() && !deleted.is(ErrorCode::UNKNOWN_TOPIC)) {
+        failures_.push_back("a topic was not deleted: " + deleted.error().to_string());
+    }
+    app.topics.erase(topic);
+    return true;
+}
+
 void Workload::on_node_down(SimNode& node) {
     for (const auto& app : producers_) {
         if (app->node == &node) app->producer.reset();
     }
     for (const auto& app : consumers_) {
         if (app->node == &node) app->consumer.reset();
+    }
+    for (const auto& app : churns_) {
+        if (app->node != &node) continue;
+        app->consumer.reset();
+        app->producer.reset();
+        app->link.reset();
     }
 }
 
@@ -186,10 +291,17 @@ void Workload::on_node_up(SimNode& node) {
     for (const auto& app : consumers_) {
         if (app->node == &node && !app->done) start_consumer(*app);
     }
+    for (const auto& app : churns_) {
+        if (app->node == &node && !app->done) start_churn(*app);
+    }
 }
 
 void Workload::start_producer(ProducerApp& app) {
     app.node->scheduler().spawn("app.producer", [this, &app](Fiber& fiber) { run_producer(fiber, app); });
+}
+
+void Workload::start_churn(ChurnApp& app) {
+    app.node->scheduler().spawn("app.churn", [this, &app](Fiber& fiber) { run_churn(fiber, app); });
 }
 
 void Workload::start_consumer(ConsumerApp& app) {
@@ -206,6 +318,8 @@ void Workload::run_consumer(Fiber& fiber, ConsumerApp& app) {
         client::ConsumerOptions options;
         options.topic = topic_of_group(params_, app.index);
         options.group = group_name(app.index);
+        options.start_policy =
+            app.index < params_["latest_groups"] ? wire::StartPolicy::LATEST : wire::StartPolicy::EARLIEST;
         options.credit_count = static_cast<std::uint16_t>(params_["window"]);
         options.lease = milliseconds(static_cast<std::int64_t>(params_["lease_ms"]));
         app.consumer = std::make_unique<client::Consumer>(client::client_env(env), link_options("consumer"), options);
@@ -248,7 +362,11 @@ bool Workload::consume_one(Fiber& fiber, ConsumerApp& app, Rng& rng, client::Con
             return false;
         }
         if (rng.chance_per_mille(params_["nack_per_mille"])) {
-            consumer.nack(*message, rng.one_in(2) ? wire::NackReason::RETRY : wire::NackReason::REQUEUE);
+            // REJECT is refused while there are no dead letters; the message comes again.
+            const auto reason = rng.one_in(8)   ? wire::NackReason::REJECT
+                                : rng.one_in(2) ? wire::NackReason::RETRY
+                                                : wire::NackReason::REQUEUE;
+            consumer.nack(*message, reason);
             return true;
         }
     }

@@ -1,4 +1,5 @@
-// workload: the applications of a run: producers, consumers and rule breakers, each on a node of its own.
+// workload: the applications of a run: producers, consumers, those that create and delete topics, and rule breakers, each on
+//           a node of its own.
 // Shape:    producers publish unique payloads at a drawn pace until the fault phase ends, then flush. Consumers settle
 //           what they get until told to finish; faults (NACK, leave, dying) stop with the fault phase.
 // Owns:     its client objects; a killed node's are replaced when it is started again.
@@ -6,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,7 +33,7 @@ class Workload {
 
     void start();
     std::vector<SimNode*> nodes() const;
-    bool producers_done() const;      // published all, flushed, closed
+    bool producers_done() const;      // published all, flushed, closed; topics that were made to go are gone
     // Consumers leave their groups and close.
     void finish_consumers();
     bool consumers_done() const;
@@ -62,7 +64,21 @@ class Workload {
         bool done = false;
     };
 
+    struct ChurnApp {
+        SimNode* node = nullptr;
+        std::unique_ptr<client::Link> link;
+        std::unique_ptr<client::Producer> producer;
+        std::unique_ptr<client::Consumer> consumer;
+        std::set<std::string> topics;  // created, or perhaps created, and not deleted yet; survives its process
+        bool done = false;
+    };
+
     void run_producer(Fiber& fiber, ProducerApp& app);
+    void run_churn(Fiber& fiber, ChurnApp& app);
+    void use_topic(Fiber& fiber, ChurnApp& app, Rng& rng, const std::string& topic);
+    void publish_some(Fiber& fiber, ChurnApp& app, Rng& rng, const std::string& topic);
+    bool delete_topic(Fiber& fiber, ChurnApp& app, const std::string& topic);
+    void start_churn(ChurnApp& app);
     void run_consumer(Fiber& fiber, ConsumerApp& app);
     bool consume_one(Fiber& fiber, ConsumerApp& app, Rng& rng, client::Consumer& consumer);
     void start_producer(ProducerApp& app);
@@ -79,6 +95,8 @@ class Workload {
     bool finishing_ = false;
     std::vector<std::unique_ptr<ProducerApp>> producers_;
     std::vector<std::unique_ptr<ConsumerApp>> consumers_;
+    std::vector<std::unique_ptr<ChurnApp>> churns_;
+    std::uint64_t next_churn_ = 0;  // topics and groups of theirs never meet again
     std::vector<SimNode*> hostile_nodes_;
     std::vector<std::string> failures_;
     std::uint64_t published_ = 0;

@@ -134,6 +134,12 @@ Result<void> Broker::recover(Fiber& fiber) {
         fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records, promise.leader_epoch));
     if (parts_->metadata->is_quarantined())
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
+    // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
+    if (!last.has_value() && parts_->metadata->catalog().last_mutation() > MutationId(0)) {
+        return make_error(ErrorCode::DAMAGED,
+                          "replica/state is missing, but metadata/ is not new: the leader epoch is unknown; restore "
+                          "replica/state, or the whole data_dir, from a backup");
+    }
     LogOptions log_options;
     log_options.segment_max_bytes = config.segment_max_bytes;
     log_options.checkpoint_every_bytes = options_.checkpoint_every_bytes;

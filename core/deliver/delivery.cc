@@ -74,6 +74,10 @@ std::shared_ptr<LiveGroup> DeliveryCore::make_live_group(const ConsumerGroup& gr
         state->partitions.push_back(std::make_unique<GroupPartition>(
             parts, partition_folder(group.group_id, i),
             PartitionIndex(static_cast<std::uint16_t>(i)), group.start_after[i]));
+        const PartitionKey key{group.topic_id, PartitionIndex(static_cast<std::uint16_t>(i))};
+        // What was sent to a group was committed. A log that ends before is not torn but damaged.
+        state->partitions.back()->set_on_loaded(
+            [this, key](Sequence known) { partitions_.note_committed(key, known); });
     }
     return state;
 }

@@ -65,6 +65,7 @@ Result<void> GroupPartition::load(Fiber& fiber) {
                            {{"folder", folder_}, {"reason", loaded.error().to_string()}});
         return loaded;
     }
+    if (on_loaded_) on_loaded_(Sequence(book_->next_first().value - 1));
     ++life_;
     ledger_failed_ = false;
     arm_timer();

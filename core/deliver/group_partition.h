@@ -47,6 +47,8 @@ class GroupPartition {
     GroupPartition(const Parts& parts, std::string folder, PartitionIndex partition,
                    Sequence start_after);
 
+    // Called whenever the ledger was read, with the highest sequence that it knows: that one was committed once.
+    void set_on_loaded(std::function<void(Sequence known)> on_loaded) { on_loaded_ = std::move(on_loaded); }
     // A ledger that cannot be read does not stop the node: the partition is not served to this group, see is_serving.
     // Only CANCELLED is returned.
     Result<void> open(Fiber& fiber);
@@ -106,6 +108,7 @@ class GroupPartition {
     std::string folder_;
     PartitionIndex partition_;
     Sequence start_after_;
+    std::function<void(Sequence)> on_loaded_;
     Group fibers_;
     Timer timer_;
     std::optional<DeliveryBook> book_;

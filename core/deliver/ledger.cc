@@ -225,7 +225,13 @@ Result<CursorImage> Ledger::recover(Fiber& fiber, Disk& disk, const std::string&
 
     const Result<ByteVector> ledger_bytes =
         read_whole_file(fiber, disk, ledger_path(folder), LEDGER_FILE_BYTES_MAX);
-    if (ledger_bytes.is(ErrorCode::NOT_FOUND)) return image;
+    if (ledger_bytes.is(ErrorCode::NOT_FOUND)) {
+        // No checkpoint is written before the first ledger has its name for good.
+        if (image.cursor_epoch == 0) return image;
+        return make_error(ErrorCode::DAMAGED,
+                          ledger_path(folder) + " is missing beside " + cursor_path(folder) +
+                              ": what was acknowledged since is unknown; restore it from a backup");
+    }
     if (!ledger_bytes.ok()) return ledger_bytes.error();
     Result<ParsedLedger> parsed = parse_ledger(*ledger_bytes);
     if (!parsed.ok()) return with_path(parsed.error(), ledger_path(folder));

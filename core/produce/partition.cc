@@ -59,6 +59,14 @@ class UnopenedLog final : public PartitionLog {
 Partition::Partition(PartitionKey key, std::shared_ptr<PartitionLog> log, ProducerWindows windows)
     : key_(key), log_(std::move(log)), windows_(std::move(windows)) {}
 
+// Before the log was ever opened nobody can say what it holds: try_reopen asks again.
+void Partition::raise_commit_floor(Sequence known) {
+    commit_floor_ = std::max(commit_floor_, known);
+    if (is_closed() || !is_end_known_) return;
+    lost_committed_ = lost_committed_ || log_->flushed_sequence() < commit_floor_;
+    MORTAR_SOMETIMES(lost_committed_, "partition: the log lost committed records");
+}
+
 Result<Sequence> Partition::append(const Record& record) {
     const Sequence sequence = MORTAR_TRY(log_->append(record));
     MORTAR_ASSERT(sequence > commit_seq());
@@ -132,7 +140,9 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(
         }
         opened.partitions.push_back(
             std::make_unique<Partition>(key, std::move(parts->log), std::move(parts->windows)));
-        attach(*opened.partitions.back());
+        Partition& partition = *opened.partitions.back();
+        partition.raise_commit_floor(parts->known_committed);
+        attach(partition);
         ++opened_count_;
     }
     return opened;
@@ -225,6 +235,13 @@ Result<void> PartitionTable::close(Fiber& fiber) {
     return first_failure;
 }
 
+void PartitionTable::note_committed(PartitionKey key, Sequence known) {
+    Partition* partition = find(key);
+    if (partition == nullptr) return;
+    partition->raise_commit_floor(known);
+    if (partition->is_quarantined()) report_quarantine(*partition);
+}
+
 void PartitionTable::count_unflushed(Partition& partition) {
     const std::uint64_t now_bytes = partition.log().unflushed_bytes();
     unflushed_bytes_ += now_bytes;
@@ -248,9 +265,10 @@ Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber
     opened.log = MORTAR_TRY(open_log_(fiber, folder, partition_name(key)));
     // A quarantined partition is served by nobody, so nobody asks its windows.
     if (opened.log->faulty_from().has_value()) return opened;
-    Result<ProducerWindows> windows = open_windows(fiber, env_, folder, *opened.log);
+    Result<OpenedWindows> windows = open_windows(fiber, env_, folder, *opened.log);
     if (windows.ok()) {
-        opened.windows = std::move(windows).value();
+        opened.windows = std::move(windows->windows);
+        opened.known_committed = windows->known_committed;
     } else if (!opened.log->faulty_from().has_value()) {
         return std::move(windows).error();
     }
@@ -328,11 +346,12 @@ Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
         partition->log_ended_ = true;
     }
     Opened opened = MORTAR_TRY(open_log_and_windows(fiber, key));
-    partition->lost_committed_ = opened.log->flushed_sequence() < partition->commit_floor_;
     partition->log_ = std::move(opened.log);
+    partition->lost_committed_ = false;
+    partition->is_end_known_ = true;
+    partition->raise_commit_floor(std::max(partition->commit_floor_, opened.known_committed));
     partition->windows_ = std::move(opened.windows);
     partition->log_ended_ = partition->reopening_ = partition->quarantine_reported_ = false;
-    partition->is_end_known_ = true;
     attach(*partition);
     count_unflushed(*partition);
     MORTAR_SOMETIMES(!partition->is_quarantined(), "partition: log opened again after a failure");

@@ -78,6 +78,7 @@ class Partition {
 
   private:
     friend class PartitionTable;
+    void raise_commit_floor(Sequence known);
 
     PartitionKey key_;
     std::shared_ptr<PartitionLog> log_;
@@ -134,6 +135,9 @@ class PartitionTable {
 
     // Of all logs; bounded by admission.
     std::uint64_t unflushed_bytes() const { return unflushed_bytes_; }
+    // A durable memory of somebody else (a group's ledger) says that everything up to known was committed. A log that ends
+    // before lost acknowledged records: the partition is quarantined rather than give their sequences to others.
+    void note_committed(PartitionKey key, Sequence known);
     // Takes what the partition's log says now into the sum.
     void count_unflushed(Partition& partition);
     // Partitions that take no PUB: quarantined, or closed for the time being.
@@ -148,6 +152,7 @@ class PartitionTable {
     struct Opened {
         std::shared_ptr<PartitionLog> log;
         ProducerWindows windows;
+        Sequence known_committed;
     };
     enum class OnDiskError : std::uint8_t { FAIL, LEAVE_CLOSED };
     Result<void> open(Fiber& fiber, const Topic& topic, OnDiskError on_disk_error);

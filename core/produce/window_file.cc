@@ -23,12 +23,14 @@ bool counts_as_absent(ErrorCode code) {
 
 }  // namespace
 
-Result<ProducerWindows> open_windows(Fiber& fiber, Env& env, const std::string& folder,
-                                     PartitionLog& log) {
+Result<OpenedWindows> open_windows(Fiber& fiber, Env& env, const std::string& folder,
+                                   PartitionLog& log) {
     const std::string path = join_path(folder, std::string(WINDOW_FILE_NAME));
     const Sequence last = log.flushed_sequence();
     ProducerWindows::Decoded state;
+    Sequence known_committed;
     Result<ProducerWindows::Decoded> loaded = load(fiber, env.disk, path);
+    if (loaded.ok()) known_committed = loaded->through;
     if (loaded.ok() && loaded->through <= last) {
         state = std::move(loaded).value();
     } else if (loaded.ok()) {
@@ -50,7 +52,7 @@ Result<ProducerWindows> open_windows(Fiber& fiber, Env& env, const std::string& 
             state.through = record.sequence;
         }
     }
-    return std::move(state.windows);
+    return OpenedWindows{std::move(state.windows), known_committed};
 }
 
 Result<void> save_windows(Fiber& fiber, Disk& disk, const std::string& folder,

@@ -151,6 +151,29 @@ class BrokerTest : public ::testing::Test {
         }
         FAIL() << "no record " << sequence;
     }
+    // Zeros from a record on, and no checkpoint: as if the rest had never been written.
+    void cut(const std::string& folder, std::uint64_t sequence) {
+        const std::string path = folder + "/" + segment_file_name(Sequence(1));
+        const std::optional<ByteVector> bytes = node.disk().cached_read(path);
+        ASSERT_TRUE(bytes.has_value());
+        std::optional<std::uint64_t> from;
+        for (std::size_t at = SEGMENT_HEAD_BYTES; at + RECORD_FIXED_BYTES <= bytes->size(); ++at) {
+            const Result<Record> record = parse_record(ByteSpan(*bytes).subspan(at));
+            if (record.ok() && record->sequence == Sequence(sequence)) from = at;
+        }
+        ASSERT_TRUE(from.has_value());
+        bool done = false;
+        node.scheduler().spawn("test.cut", [&](Fiber& fiber) {
+            const std::unique_ptr<File> file = node.disk().open(fiber, path, OpenMode::READ_WRITE).value();
+            const ByteVector zeros(bytes->size() - *from);
+            const ByteSpan parts[] = {zeros};
+            EXPECT_TRUE(file->write_at(fiber, *from, parts).ok());
+            (void)node.disk().remove(fiber, folder + "/checkpoint.mqc");
+            done = true;
+        });
+        world.run_for(seconds(1));
+        ASSERT_TRUE(done);
+    }
     // Two topics of one partition, `count` records in the first of them.
     void fill(std::uint64_t count) {
         client([this, count](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
@@ -431,6 +454,58 @@ TEST_F(BrokerTest, starts_with_a_quarantined_partition_when_its_windows_cannot_b
     ASSERT_TRUE(broker->is_ready());
     expect_only_the_first_topic_is_quarantined(6);
     EXPECT_TRUE(saw("partition_quarantined"));
+}
+
+// Its epochs would come again.
+TEST_F(BrokerTest, refuses_a_data_dir_that_lost_its_promise) {
+    start();
+    fill(1);
+    stop();
+    broker.reset();
+    node.scheduler().spawn("test.remove", [this](Fiber& fiber) {
+        EXPECT_TRUE(node.disk().remove(fiber, "replica/state").ok());
+    });
+    world.run_for(seconds(1));
+    start();
+    ASSERT_TRUE(ended.has_value());
+    EXPECT_TRUE(ended->is(ErrorCode::DAMAGED));
+    EXPECT_NE(ended->error().detail.find("replica/state"), std::string::npos);
+    EXPECT_NE(ended->error().detail.find("backup"), std::string::npos);
+}
+
+// A log whose end is gone looks like one that a crash tore. What a group has on record says that it is not.
+TEST_F(BrokerTest, quarantines_a_partition_whose_log_ends_before_what_a_group_was_sent) {
+    start();
+    fill(5);
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(consume(fiber, reader, conn, TopicId(1)), 5);
+    });
+    kill_and_restart();
+    cut("topics/1/0", 4);
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    expect_only_the_first_topic_is_quarantined(6);
+    EXPECT_TRUE(saw("partition_quarantined"));
+    client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
+        EXPECT_EQ(consume(fiber, reader, conn, TopicId(1)), 0);
+    });
+    // Again, and after an orderly end.
+    stop();
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    expect_only_the_first_topic_is_quarantined(6);
+}
+
+// The same by the producer windows, which a checkpoint leaves behind.
+TEST_F(BrokerTest, quarantines_a_partition_whose_log_ends_before_its_producer_windows) {
+    start();
+    fill(5);
+    stop();
+    broker.reset();
+    cut("topics/1/0", 4);
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    expect_only_the_first_topic_is_quarantined(6);
 }
 
 // covers COR-04

@@ -86,9 +86,9 @@ TEST(ProducerWindowProperty, file_and_tail_equal_the_whole_log) {
                                   Sequence(i + 1));
             }
             log.flush();
-            const Result<ProducerWindows> again = open_windows(fiber, world.env, "f", log);
+            const Result<OpenedWindows> again = open_windows(fiber, world.env, "f", log);
             ASSERT_TRUE(again.ok());
-            opened = again->encode(log.last_sequence());
+            opened = again->windows.encode(log.last_sequence());
         });
         EXPECT_EQ(world.disk.files.contains("f/producers.mqp"), cut > 0);
         EXPECT_EQ(opened, fed_whole(history, history.records.size())) << "seed " << seed;
@@ -117,15 +117,15 @@ TEST(WindowFile, counts_a_damaged_file_as_absent) {
         record.producer_seq = ProducerSeq(1);
         ASSERT_TRUE(log.append(record).ok());
         log.flush();
-        const Result<ProducerWindows> windows = open_windows(fiber, world.env, "f", log);
+        const Result<OpenedWindows> windows = open_windows(fiber, world.env, "f", log);
         ASSERT_TRUE(windows.ok());
-        EXPECT_EQ(windows->check(ProducerId(3), ProducerSeq(1)).kind, Kind::DUPLICATE);
+        EXPECT_EQ(windows->windows.check(ProducerId(3), ProducerSeq(1)).kind, Kind::DUPLICATE);
     });
     EXPECT_TRUE(world.log.saw("producer_windows_damaged"));
 }
 
-// A file that covers more than the log would answer OK for records that are gone.
-TEST(WindowFile, counts_a_file_ahead_of_the_log_as_absent) {
+// A file that covers more than the log would answer OK for records that are gone; and gone they may not be.
+TEST(WindowFile, ahead_of_the_log_proves_that_the_log_lost_records) {
     FakeWorld world;
     testing::FakeLogDisk& disk = world.logs.disks["f"];
     ProducerWindows ahead;
@@ -133,9 +133,10 @@ TEST(WindowFile, counts_a_file_ahead_of_the_log_as_absent) {
     world.disk.files["f/producers.mqp"] = ahead.encode(Sequence(1));
     world.in_fiber([&](Fiber& fiber) {
         testing::FakeLog log(disk);
-        const Result<ProducerWindows> windows = open_windows(fiber, world.env, "f", log);
+        const Result<OpenedWindows> windows = open_windows(fiber, world.env, "f", log);
         ASSERT_TRUE(windows.ok());
-        EXPECT_EQ(windows->check(ProducerId(3), ProducerSeq(1)).kind, Kind::NEXT);
+        EXPECT_EQ(windows->windows.check(ProducerId(3), ProducerSeq(1)).kind, Kind::NEXT);
+        EXPECT_EQ(windows->known_committed, Sequence(1));
     });
 }
 

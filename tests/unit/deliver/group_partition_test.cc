@@ -411,6 +411,23 @@ TEST(GroupPartition, a_lost_cursor_is_noticed) {
     EXPECT_FALSE(bench.partition().is_serving());
 }
 
+TEST(GroupPartition, a_lost_ledger_is_noticed) {
+    Bench bench(1, 512);
+    for (std::uint64_t s = 1; s <= 40; ++s) {
+        bench.deliver(s);
+        Answer ack;
+        bench.partition().ack(Sequence(s), ack.open(wire::Op::ACK));
+        while (ack.is_pending())
+            bench.run_for(milliseconds(1));
+    }
+    bench.kill();
+    ASSERT_TRUE(bench.node().disk().cached_read(CURSOR).has_value());
+    bench.node().restart();
+    bench.run([&](Fiber& fiber) { ASSERT_TRUE(bench.node().disk().remove(fiber, LEDGER).ok()); });
+    bench.start();
+    EXPECT_FALSE(bench.partition().is_serving());
+}
+
 TEST(GroupPartition, remove_takes_its_files_and_answers_who_waits) {
     Bench bench;
     bench.deliver(1);

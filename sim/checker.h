@@ -131,7 +131,7 @@ struct WorldView {
     Image durable;  // what a power loss now would certainly leave
 };
 
-// All wire and log checkers; liveness (13) and determinism (16) are judged by the run itself.
+// All wire and log checkers; liveness (13), determinism (16) and replaced files (17) are judged by the run itself.
 std::vector<std::unique_ptr<Checker>> make_checkers(const WorldView& world, Violations& violations);
 
 }  // namespace mortar::sim

@@ -541,13 +541,40 @@ TEST_F(BadInputHarmless, is_content_with_what_was_sent) {
     EXPECT_TRUE(clean(15));
 }
 
-// --- all of them
+// --- 18
+
+class DeletedIsGone : public CheckerFixture {};
+
+TEST_F(DeletedIsGone, fires_when_a_pub_that_came_after_the_deletion_gets_ok) {
+    checker(18).on_topic_deleted(KEY.topic_id);
+    checker(18).on_pub(pub(1, 100));
+    checker(18).on_pub_ok(pub(1, 100), result(1));
+    EXPECT_TRUE(fired(18));
+}
+
+TEST_F(DeletedIsGone, is_content_when_what_was_under_way_is_answered_and_what_came_later_refused) {
+    checker(18).on_pub(pub(1, 100));
+    checker(18).on_topic_deleted(KEY.topic_id);
+    checker(18).on_pub_ok(pub(1, 100), result(1));
+    checker(18).on_pub(pub(2, 200));
+    checker(18).on_pub_error(pub(2, 200), code_of(ErrorCode::UNKNOWN_TOPIC));
+    EXPECT_TRUE(clean(18));
+}
+
+// 1 cannot look for a record whose topic went meanwhile.
+TEST_F(DeletedIsGone, frees_checker_1_of_its_topic_from_the_request_on) {
+    checker(1).on_topic_delete_sent(KEY.topic_id);
+    checker(1).on_pub_ok(pub(1, 100), result(1));
+    EXPECT_FALSE(violations_.any());
+}
+
+// --- all of them: 13, 16 and 17 are judged by the run itself
 
 TEST_F(CheckerFixture, has_a_test_for_every_checker_there_is) {
     std::vector<int> numbers;
     for (const auto& each : checkers_)
         numbers.push_back(each->number());
-    EXPECT_EQ(numbers, (std::vector<int>{1, 2, 3, 4, 5, 6, 8, 11, 12, 14, 15}));
+    EXPECT_EQ(numbers, (std::vector<int>{1, 2, 3, 4, 5, 6, 8, 11, 12, 14, 15, 18}));
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ TEST(Run, names_each_sync_site_and_its_calls_when_asked) {
     EXPECT_TRUE(run_seed(options, stacks).sync_sites.empty());
     options.record_syncs = true;
     const RunReport report = run_seed(options, stacks);
-    const auto site = report.sync_sites.find("sync_data topics/#/#/#.seg by log.#/#.writer");
+    const auto site = report.sync_sites.find("sync_data topics/#/#/#.seg.tmp by log.#/#.writer");
     ASSERT_NE(site, report.sync_sites.end());
     for (const std::uint64_t operation : site->second) {
         EXPECT_GE(operation, 1u);

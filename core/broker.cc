@@ -34,11 +34,10 @@ Result<void> first_error(Result<void> earlier, Result<void> later) {
 Result<void> check_space_to_start(Fiber& fiber, Disk& disk, const std::string& data_dir) {
     const DiskSpace space = MORTAR_TRY(disk.space(fiber));
     if (space.free_bytes >= START_FREE_BYTES_MIN) return {};
-    return make_error(ErrorCode::NO_SPACE, "data_dir " + data_dir + ": " +
-                                               std::to_string(space.free_bytes) +
-                                               " bytes are free, no space left to start: at least " +
-                                               std::to_string(START_FREE_BYTES_MIN) +
-                                               " are needed");
+    return make_error(ErrorCode::NO_SPACE,
+                      "data_dir " + data_dir + ": " + std::to_string(space.free_bytes) +
+                          " bytes are free, no space left to start: at least " +
+                          std::to_string(START_FREE_BYTES_MIN) + " are needed");
 }
 
 }  // namespace
@@ -80,7 +79,8 @@ Result<void> Broker::run(Fiber& fiber) {
         served = stop_asked_.wait(fiber);
     ready_ = false;
     if (parts_->server != nullptr) {
-        env_.log.info("stopping", {{"clients", std::to_string(parts_->server->connection_count())}});
+        env_.log.info("stopping",
+                      {{"clients", std::to_string(parts_->server->connection_count())}});
     }
     Result<void> ended = shut_down(fiber);
     return first_error(std::move(served), std::move(ended));
@@ -137,7 +137,8 @@ Result<void> Broker::recover(Fiber& fiber) {
     // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
     if (!last.has_value() && parts_->metadata->catalog().last_mutation() > MutationId(0)) {
         return make_error(ErrorCode::DAMAGED,
-                          "replica/state is missing, but metadata/ is not new: the leader epoch is unknown; restore "
+                          "replica/state is missing, but metadata/ is not new: the leader epoch is "
+                          "unknown; restore "
                           "replica/state, or the whole data_dir, from a backup");
     }
     LogOptions log_options;

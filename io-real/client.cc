@@ -531,7 +531,8 @@ void Consumer::run(std::function<Verdict(const Message&)> handler,
     const std::lock_guard lock(impl_->close_mutex);
     if (impl_->closed || impl_->handler_thread.joinable()) return;
     impl_->handler_thread = mortar::start_thread(
-        "handler", [impl = impl_.get(), handler = std::move(handler), on_end = std::move(on_end)]() noexcept {
+        "handler",
+        [impl = impl_.get(), handler = std::move(handler), on_end = std::move(on_end)]() noexcept {
             while (!impl->handler_stops) {
                 const Result<Message> message = impl->poll(HANDLER_POLL);
                 if (message.ok()) {

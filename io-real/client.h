@@ -125,7 +125,8 @@ struct ConsumerOptions {
     std::chrono::milliseconds lease{30'000};
     // Told on the loop thread of each message that the broker refused to settle: it was not settled, and comes again.
     // Must return soon; what is said of PublishCallback holds here too.
-    std::function<void(std::uint16_t partition, std::uint64_t sequence, const Error&)> on_settle_refused{};
+    std::function<void(std::uint16_t partition, std::uint64_t sequence, const Error&)>
+        on_settle_refused{};
 };
 
 struct Message {
@@ -147,8 +148,8 @@ struct Message {
 
 // What a handler decided about a message.
 enum class Verdict : std::uint8_t {
-    ACK,      // done
-    RETRY,    // failed; again after a pause
+    ACK,    // done
+    RETRY,  // failed; again after a pause
     // Failed for good. This version does not write dead letters yet: the broker refuses REJECT with DLQ_UNAVAILABLE, told by
     // ConsumerOptions::on_settle_refused, and the message comes again.
     REJECT,

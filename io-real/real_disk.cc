@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <charconv>
 #include <climits>
+#include <csignal>
 #include <utility>
 
 #include "io-real/os_error.h"

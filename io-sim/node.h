@@ -42,8 +42,7 @@ class SimClock : public Clock {
 
 class SimScheduler : public FiberScheduler {
   public:
-    SimScheduler(SimNode& node, StackPool& stacks)
-        : FiberScheduler(stacks), node_(node) {}
+    SimScheduler(SimNode& node, StackPool& stacks) : FiberScheduler(stacks), node_(node) {}
     FiberId spawn(std::string name, FiberBody body) override;
 
     using FiberScheduler::fire_timers;

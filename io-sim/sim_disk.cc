@@ -52,8 +52,8 @@ DiskSpeed DiskSpeed::draw(Rng& rng) {
 
 std::string_view disk_op_name(DiskOp op) {
     static constexpr std::string_view NAMES[] = {
-        "open",   "read", "write",       "sync_data",   "write_back", "truncate", "size", "rename",
-        "remove", "list", "make_folder", "sync_folder", "space",    "lock"};
+        "open",   "read",   "write", "sync_data",   "write_back",  "truncate", "size",
+        "rename", "remove", "list",  "make_folder", "sync_folder", "space",    "lock"};
     return NAMES[static_cast<std::size_t>(op)];
 }
 
@@ -146,7 +146,8 @@ class SimFile final : public File {
         DiskOperation operation = begin(fiber, op, 0, 0);
         MORTAR_TRY(check(operation));
         // Nobody may rely on a write-back, nor on its doing nothing.
-        const bool dropped = op == DiskOp::WRITE_BACK ? disk_.rng_.one_in(2) : disk_.is_dropped(operation);
+        const bool dropped =
+            op == DiskOp::WRITE_BACK ? disk_.rng_.one_in(2) : disk_.is_dropped(operation);
         const SyncSnapshot snapshot = disk_.state_.begin_sync(inode_);
         const auto bytes = static_cast<std::int64_t>(snapshot.pages.size() * PAGE_BYTES);
         const Duration carrying{bytes * 1'000'000 / disk_.speed_.sync_bytes_per_ms};

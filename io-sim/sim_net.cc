@@ -655,8 +655,7 @@ Result<std::unique_ptr<Conn>> SimNet::connect(Fiber& fiber, const std::string& a
     MonoTime resend_at = node_.clock().now() + resend_after;
     while (true) {
         const MonoTime end = std::min(deadline, local_give_up);
-        const WakeReason reason =
-            park_in(link->ends[0].connector, fiber, std::min(end, resend_at));
+        const WakeReason reason = park_in(link->ends[0].connector, fiber, std::min(end, resend_at));
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
         if (link->ends[0].broken) return closed_error();
         if (link->state == SimLink::State::ESTABLISHED)

@@ -96,18 +96,21 @@ class Checker {
     virtual void on_topic_deleted(TopicId) {}  // the OK enters the send path
     virtual void on_sub_ok(ConnId, const std::string& /*group*/, TopicId, const wire::SubResult&) {}
     virtual void on_notice(ConnId, const wire::Notice&) {}
-    virtual void on_credit(ConnId, const GroupPartition&, std::uint32_t /*count*/, std::uint64_t /*bytes*/) {}
+    virtual void on_credit(ConnId, const GroupPartition&, std::uint32_t /*count*/,
+                           std::uint64_t /*bytes*/) {}
     virtual void on_msg(const MsgSent&) {}
     virtual void on_ack_ok(const GroupPartition&, Sequence) {}
     virtual void on_nack_ok(const GroupPartition&, Sequence) {}
-    virtual void on_malformed(ConnId, const std::string& /*what*/) {}  // sent by the broker, does not decode
-    virtual void on_broker_frame(ConnId) {}                            // decoded fine
+    virtual void on_malformed(ConnId, const std::string& /*what*/) {
+    }                                        // sent by the broker, does not decode
+    virtual void on_broker_frame(ConnId) {}  // decoded fine
     virtual void on_connection_end(ConnId) {}
     // --- the broker's lives
     virtual void on_broker_down() {}
     virtual void on_broker_up() {}
     // --- views of the disk and of the state; log views come after each recovery and at the end
-    virtual void on_log_view(PartitionKey, const std::map<std::uint64_t, SeenRecord>& /*by sequence*/,
+    virtual void on_log_view(PartitionKey,
+                             const std::map<std::uint64_t, SeenRecord>& /*by sequence*/,
                              const std::vector<SeenRecord>& /*as found*/) {}
     virtual void on_group_view(const GroupView&) {}
     // The drain is over: faults healed, consumers had their time. logs: last sequence of each partition.

@@ -17,7 +17,8 @@ std::string name_of(const GroupPartition& where) {
 // 1: when the first byte of a PUB OK enters the send path, the durable image holds the record.
 class AckedDurable : public Checker {
   public:
-    AckedDurable(const WorldView& world, Violations& violations) : Checker(1, violations), world_(world) {}
+    AckedDurable(const WorldView& world, Violations& violations)
+        : Checker(1, violations), world_(world) {}
     // What was stored and is on its way to be told may be gone by then, with its topic.
     void on_topic_delete_sent(TopicId topic_id) override { deleted_.insert(topic_id); }
     void on_pub_ok(const PubRequest& request, const wire::PubResult& result) override {
@@ -26,12 +27,14 @@ class AckedDurable : public Checker {
             // The answer does not name the partition that the broker chose: some partition must hold it.
             bool held = false;
             for (auto& [key, log] : logs_) {
-                if (key.topic_id == request.asked.topic_id) held = held || holds(log, request, result);
+                if (key.topic_id == request.asked.topic_id)
+                    held = held || holds(log, request, result);
             }
             for (std::uint16_t p = 0; p < PARTITIONS_PROBED && !held; ++p) {
                 held = holds(log_of({request.asked.topic_id, PartitionIndex(p)}), request, result);
             }
-            judge(held, PROMISE, [&] { return "no durable partition holds sequence " + text(result); });
+            judge(held, PROMISE,
+                  [&] { return "no durable partition holds sequence " + text(result); });
             return;
         }
         judge(holds(log_of(request.asked), request, result), PROMISE, [&] {
@@ -44,9 +47,12 @@ class AckedDurable : public Checker {
   private:
     static constexpr const char* PROMISE = "a PUB is answered OK only after its record is durable";
     static constexpr std::uint16_t PARTITIONS_PROBED = 16;
-    static std::string text(const wire::PubResult& result) { return std::to_string(result.sequence.value); }
+    static std::string text(const wire::PubResult& result) {
+        return std::to_string(result.sequence.value);
+    }
     LogFollower& log_of(PartitionKey key) {
-        return logs_.try_emplace(key, partition_folder(key.topic_id.value, key.partition.value)).first->second;
+        return logs_.try_emplace(key, partition_folder(key.topic_id.value, key.partition.value))
+            .first->second;
     }
     bool holds(LogFollower& log, const PubRequest& request, const wire::PubResult& result) {
         auto found = log.records().find(result.sequence.value);
@@ -72,10 +78,12 @@ class AckedKept : public Checker {
         if (request.asked.partition == ANY_PARTITION) return;
         const auto [at, first] =
             acked_[request.asked].try_emplace(result.sequence.value, request.digest);
-        judge(first || at->second == request.digest, "a sequence is acknowledged for one payload only", [&] {
-            return "partition " + name_of(request.asked) + " sequence " +
-                   std::to_string(result.sequence.value) + " was acknowledged for two payloads";
-        });
+        judge(first || at->second == request.digest,
+              "a sequence is acknowledged for one payload only", [&] {
+                  return "partition " + name_of(request.asked) + " sequence " +
+                         std::to_string(result.sequence.value) +
+                         " was acknowledged for two payloads";
+              });
     }
     void on_pub(const PubRequest& request) override { ++open_[request.digest]; }
     void on_pub_unanswered(const PubRequest& request) override { accepted_.insert(request.digest); }
@@ -98,7 +106,8 @@ class AckedKept : public Checker {
         for (const SeenRecord& record : found) {
             judge(accepted_.contains(record.digest) || open_.contains(record.digest),
                   "a record that was refused never appears", [&] {
-                      return "partition " + name_of(key) + " sequence " + std::to_string(record.sequence) +
+                      return "partition " + name_of(key) + " sequence " +
+                             std::to_string(record.sequence) +
                              " holds a payload whose PUB was refused, or that was never sent";
                   });
         }
@@ -123,7 +132,8 @@ class NoDuplicates : public Checker {
               "a PUB that is sent again is answered with its original sequence", [&] {
                   return "partition " + name_of(request.asked) + ": producer_seq " +
                          std::to_string(request.producer_seq.value) + " has sequences " +
-                         std::to_string(at->second) + " and " + std::to_string(result.sequence.value);
+                         std::to_string(at->second) + " and " +
+                         std::to_string(result.sequence.value);
               });
     }
     void on_log_view(PartitionKey key, const std::map<std::uint64_t, SeenRecord>& log,
@@ -141,8 +151,8 @@ class NoDuplicates : public Checker {
             judge(seen.emplace(std::pair(record.producer_id, record.producer_seq), sequence).second,
                   "one sequence per (producer_id, producer_seq)", [&] {
                       return "partition " + name_of(key) + ": producer_seq " +
-                             std::to_string(record.producer_seq) + " stands twice, again at sequence " +
-                             std::to_string(sequence);
+                             std::to_string(record.producer_seq) +
+                             " stands twice, again at sequence " + std::to_string(sequence);
                   });
             std::uint64_t& last = last_of_producer[record.producer_id];
             judge(record.producer_seq == last + 1, "a producer's messages keep their order", [&] {
@@ -153,8 +163,8 @@ class NoDuplicates : public Checker {
             last = record.producer_seq;
         }
         judge(log.size() == found.size(), "a sequence stands once in a log", [&] {
-            return "partition " + name_of(key) + ": " + std::to_string(found.size()) + " records, " +
-                   std::to_string(log.size()) + " sequences";
+            return "partition " + name_of(key) + ": " + std::to_string(found.size()) +
+                   " records, " + std::to_string(log.size()) + " sequences";
         });
     }
 
@@ -174,15 +184,18 @@ class DeliveryOrder : public Checker {
     }
     void on_group_view(const GroupView& view) override {
         for (std::size_t p = 0; p < view.start_after.size(); ++p) {
-            const GroupPartition where{view.group, {view.topic_id, PartitionIndex(static_cast<std::uint16_t>(p))}};
+            const GroupPartition where{
+                view.group, {view.topic_id, PartitionIndex(static_cast<std::uint16_t>(p))}};
             last_first_.try_emplace(where, view.start_after[p].value);
         }
     }
     void on_msg(const MsgSent& msg) override {
         const auto digest = digests_[msg.where.key].find(msg.sequence.value);
         if (digest != digests_[msg.where.key].end()) {
-            judge(digest->second == msg.digest, "a message is delivered with the bytes that were published",
-                  [&] { return name_of(msg.where) + " sequence " + std::to_string(msg.sequence.value); });
+            judge(digest->second == msg.digest,
+                  "a message is delivered with the bytes that were published", [&] {
+                      return name_of(msg.where) + " sequence " + std::to_string(msg.sequence.value);
+                  });
         }
         const auto [at, unknown_start] = last_first_.try_emplace(msg.where, msg.sequence.value - 1);
         std::map<std::uint64_t, std::uint64_t>& unsent = unsent_[msg.where];
@@ -191,22 +204,26 @@ class DeliveryOrder : public Checker {
             // died too may have forgotten that delivery.
             const auto skipped = unsent.find(msg.sequence.value);
             if (skipped == unsent.end()) return;
-            judge(msg.attempt > 1 || skipped->second != lives_, "first deliveries go out by sequence, without gaps",
-                  [&] {
-                      return name_of(msg.where) + ": first delivery of " + std::to_string(msg.sequence.value) +
-                             " after that of " + std::to_string(at->second);
+            judge(msg.attempt > 1 || skipped->second != lives_,
+                  "first deliveries go out by sequence, without gaps", [&] {
+                      return name_of(msg.where) + ": first delivery of " +
+                             std::to_string(msg.sequence.value) + " after that of " +
+                             std::to_string(at->second);
                   });
             unsent.erase(skipped);
             return;
         }
-        for (std::uint64_t s = at->second + 1; s < msg.sequence.value; ++s) unsent[s] = lives_;
+        for (std::uint64_t s = at->second + 1; s < msg.sequence.value; ++s)
+            unsent[s] = lives_;
         judge(true, "", [] { return std::string(); });
         at->second = msg.sequence.value;
     }
     void on_broker_down() override { ++lives_; }
-    void on_end(const std::map<PartitionKey, Sequence>&, const std::vector<std::string>& draining) override {
+    void on_end(const std::map<PartitionKey, Sequence>&,
+                const std::vector<std::string>& draining) override {
         for (const auto& [where, unsent] : unsent_) {
-            if (std::find(draining.begin(), draining.end(), where.group) == draining.end()) continue;
+            if (std::find(draining.begin(), draining.end(), where.group) == draining.end())
+                continue;
             judge(unsent.empty(), "what was passed over is delivered later", [&] {
                 return name_of(where) + " sequence " + std::to_string(unsent.begin()->first);
             });
@@ -238,17 +255,20 @@ class AtLeastOnce : public Checker {
                 const PartitionKey key{view.topic_id, state.partition};
                 const auto log = logs.find(key);
                 const Sequence last = log == logs.end() ? Sequence(0) : log->second;
-                judge(state.ack_floor == last, "every committed record is settled for every group", [&] {
-                    return name_of(GroupPartition{group, key}) + ": ack_floor " +
-                           std::to_string(state.ack_floor.value) + ", last record " +
-                           std::to_string(last.value);
-                });
+                judge(state.ack_floor == last, "every committed record is settled for every group",
+                      [&] {
+                          return name_of(GroupPartition{group, key}) + ": ack_floor " +
+                                 std::to_string(state.ack_floor.value) + ", last record " +
+                                 std::to_string(last.value);
+                      });
                 const std::uint64_t start = view.start_after[state.partition.value].value;
                 const std::set<std::uint64_t>& seen = delivered_[{group, key}];
                 for (std::uint64_t s = start + 1; s <= last.value; ++s) {
-                    judge(seen.contains(s), "every committed record is delivered at least once", [&] {
-                        return name_of(GroupPartition{group, key}) + " sequence " + std::to_string(s);
-                    });
+                    judge(seen.contains(s), "every committed record is delivered at least once",
+                          [&] {
+                              return name_of(GroupPartition{group, key}) + " sequence " +
+                                     std::to_string(s);
+                          });
                 }
             }
         }
@@ -284,22 +304,25 @@ class NeverBack : public Checker {
     explicit NeverBack(Violations& violations) : Checker(8, violations) {}
     void on_pub_ok(const PubRequest& request, const wire::PubResult& result) override {
         forward(leader_, result.leader_epoch.value, "leader_epoch", "the broker");
-        judge(result.commit_seq >= result.sequence, "commit_seq covers the sequence it is sent with", [&] {
-            return std::to_string(result.commit_seq.value) + " < " + std::to_string(result.sequence.value);
-        });
+        judge(result.commit_seq >= result.sequence,
+              "commit_seq covers the sequence it is sent with", [&] {
+                  return std::to_string(result.commit_seq.value) + " < " +
+                         std::to_string(result.sequence.value);
+              });
         if (request.asked.partition == ANY_PARTITION) return;
         // Two connections' answers may pass each other on their way out; one connection's do not.
-        forward(answered_commit_[{request.conn, request.asked}], result.commit_seq.value, "commit_seq",
-                name_of(request.asked));
+        forward(answered_commit_[{request.conn, request.asked}], result.commit_seq.value,
+                "commit_seq", name_of(request.asked));
     }
-    void on_sub_ok(ConnId, const std::string& group, TopicId, const wire::SubResult& result) override {
+    void on_sub_ok(ConnId, const std::string& group, TopicId,
+                   const wire::SubResult& result) override {
         rise(membership_[group], result.membership_epoch.value, "membership_epoch", group);
-        judge(members_.insert(result.member_id.value).second, "member_id is never reused", [&] {
-            return group + " member " + std::to_string(result.member_id.value);
-        });
+        judge(members_.insert(result.member_id.value).second, "member_id is never reused",
+              [&] { return group + " member " + std::to_string(result.member_id.value); });
     }
     void on_msg(const MsgSent& msg) override {
-        forward(ownership_[msg.where], msg.ownership_epoch.value, "ownership_epoch", name_of(msg.where));
+        forward(ownership_[msg.where], msg.ownership_epoch.value, "ownership_epoch",
+                name_of(msg.where));
         judge(deliveries_.insert(msg.delivery_id.value).second, "a delivery_id is used once", [&] {
             return name_of(msg.where) + " delivery_id " + std::to_string(msg.delivery_id.value);
         });
@@ -312,8 +335,9 @@ class NeverBack : public Checker {
                    " was sent as LAST before, and now it is not";
         });
         judge(msg.attempt > failures.nacked, "failures never go down", [&] {
-            return name_of(msg.where) + " sequence " + std::to_string(msg.sequence.value) + " is sent as attempt " +
-                   std::to_string(msg.attempt) + " after " + std::to_string(failures.nacked) + " NACKs got OK";
+            return name_of(msg.where) + " sequence " + std::to_string(msg.sequence.value) +
+                   " is sent as attempt " + std::to_string(msg.attempt) + " after " +
+                   std::to_string(failures.nacked) + " NACKs got OK";
         });
         failures.was_last = msg.is_last;
     }
@@ -334,17 +358,18 @@ class NeverBack : public Checker {
         std::uint64_t nacked = 0;
         bool was_last = false;
     };
-    void forward(std::uint64_t& last, std::uint64_t now, const char* what, const std::string& whose) {
+    void forward(std::uint64_t& last, std::uint64_t now, const char* what,
+                 const std::string& whose) {
         judge(now >= last, "commit_seq, ack_floor and epochs never go back", [&] {
-            return std::string(what) + " of " + whose + " went from " + std::to_string(last) + " to " +
-                   std::to_string(now);
+            return std::string(what) + " of " + whose + " went from " + std::to_string(last) +
+                   " to " + std::to_string(now);
         });
         last = std::max(last, now);
     }
     void rise(std::uint64_t& last, std::uint64_t now, const char* what, const std::string& whose) {
         judge(now > last, "each change of members has an epoch of its own", [&] {
-            return std::string(what) + " of " + whose + " went from " + std::to_string(last) + " to " +
-                   std::to_string(now);
+            return std::string(what) + " of " + whose + " went from " + std::to_string(last) +
+                   " to " + std::to_string(now);
         });
         last = std::max(last, now);
     }
@@ -365,14 +390,15 @@ class Conservation : public Checker {
     explicit Conservation(Violations& violations) : Checker(11, violations) {}
     void on_group_view(const GroupView& view) override {
         for (const Delivery::PartitionState& state : view.partitions) {
-            const std::uint64_t above = state.last_seq.value - std::min(state.last_seq, state.ack_floor).value;
+            const std::uint64_t above =
+                state.last_seq.value - std::min(state.last_seq, state.ack_floor).value;
             judge(state.ack_floor <= state.last_seq &&
                       state.settled_above_floor + state.in_flight + state.waiting_retry <= above,
                   "committed = settled + in flight + waiting + ready", [&] {
                       return view.group + " partition " + std::to_string(state.partition.value) +
-                             ": ack_floor " + std::to_string(state.ack_floor.value) + " settled above " +
-                             std::to_string(state.settled_above_floor) + " in flight " +
-                             std::to_string(state.in_flight) + " waiting " +
+                             ": ack_floor " + std::to_string(state.ack_floor.value) +
+                             " settled above " + std::to_string(state.settled_above_floor) +
+                             " in flight " + std::to_string(state.in_flight) + " waiting " +
                              std::to_string(state.waiting_retry) + " last " +
                              std::to_string(state.last_seq.value);
                   });
@@ -384,16 +410,19 @@ class Conservation : public Checker {
 class CreditBound : public Checker {
   public:
     explicit CreditBound(Violations& violations) : Checker(12, violations) {}
-    void on_credit(ConnId, const GroupPartition& group, std::uint32_t count, std::uint64_t) override {
+    void on_credit(ConnId, const GroupPartition& group, std::uint32_t count,
+                   std::uint64_t) override {
         if (count != 0) window_[group.group] = count;
     }
     void on_group_view(const GroupView& view) override {
         const auto window = window_.find(view.group);
         if (window == window_.end()) return;
         std::uint64_t in_flight = 0;
-        for (const Delivery::PartitionState& state : view.partitions) in_flight += state.in_flight;
+        for (const Delivery::PartitionState& state : view.partitions)
+            in_flight += state.in_flight;
         judge(in_flight <= window->second, "what is in flight stays within the credit", [&] {
-            return view.group + ": " + std::to_string(in_flight) + " of " + std::to_string(window->second);
+            return view.group + ": " + std::to_string(in_flight) + " of " +
+                   std::to_string(window->second);
         });
     }
 
@@ -405,7 +434,9 @@ class CreditBound : public Checker {
 class StrictFrames : public Checker {
   public:
     explicit StrictFrames(Violations& violations) : Checker(14, violations) {}
-    void on_broker_frame(ConnId) override { judge(true, "", [] { return std::string(); }); }
+    void on_broker_frame(ConnId) override {
+        judge(true, "", [] { return std::string(); });
+    }
     void on_malformed(ConnId conn, const std::string& what) override {
         judge(false, "every byte sent to a client decodes strictly",
               [&] { return "connection " + std::to_string(conn) + ": " + what; });
@@ -439,19 +470,24 @@ class DeletedIsGone : public Checker {
     explicit DeletedIsGone(Violations& violations) : Checker(18, violations) {}
     void on_topic_deleted(TopicId topic_id) override { deleted_.insert(topic_id); }
     void on_pub(const PubRequest& request) override {
-        if (deleted_.contains(request.asked.topic_id)) late_.insert(std::pair(request.conn, request.digest));
+        if (deleted_.contains(request.asked.topic_id))
+            late_.insert(std::pair(request.conn, request.digest));
     }
     void on_pub_ok(const PubRequest& request, const wire::PubResult&) override {
         if (!deleted_.contains(request.asked.topic_id)) return;
-        judge(!late_.contains(std::pair(request.conn, request.digest)), PROMISE,
-              [&] { return "a later PUB to topic " + std::to_string(request.asked.topic_id.value) + " got OK"; });
+        judge(!late_.contains(std::pair(request.conn, request.digest)), PROMISE, [&] {
+            return "a later PUB to topic " + std::to_string(request.asked.topic_id.value) +
+                   " got OK";
+        });
     }
     void on_pub_error(const PubRequest& request, std::uint16_t) override {
-        if (late_.contains(std::pair(request.conn, request.digest))) judge(true, PROMISE, [] { return std::string(); });
+        if (late_.contains(std::pair(request.conn, request.digest)))
+            judge(true, PROMISE, [] { return std::string(); });
     }
 
   private:
-    static constexpr const char* PROMISE = "after a topic's deletion got OK nothing is stored in it";
+    static constexpr const char* PROMISE =
+        "after a topic's deletion got OK nothing is stored in it";
     std::set<TopicId> deleted_;
     std::set<std::pair<ConnId, std::uint64_t>> late_;  // sent after that OK
 };
@@ -462,7 +498,8 @@ void Violations::report(int checker, std::string promise, std::string seen) {
     all_.push_back({checker, std::move(promise), std::move(seen), now_()});
 }
 
-std::vector<std::unique_ptr<Checker>> make_checkers(const WorldView& world, Violations& violations) {
+std::vector<std::unique_ptr<Checker>> make_checkers(const WorldView& world,
+                                                    Violations& violations) {
     std::vector<std::unique_ptr<Checker>> checkers;
     checkers.push_back(std::make_unique<AckedDurable>(world, violations));
     checkers.push_back(std::make_unique<AckedKept>(violations));

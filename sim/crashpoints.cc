@@ -24,19 +24,30 @@ RunOptions scenario() {
     RunOptions options;
     options.seed = 1;
     options.nemesis = "none";
-    options.pins = {{"duration_s", 2},          {"topics", 1},
-                    {"partitions", 1},          {"producers", 1},
-                    {"groups", 1},              {"hostile", 0},
-                    {"latest_groups", 0},       {"churn", 0},
+    options.pins = {{"duration_s", 2},
+                    {"topics", 1},
+                    {"partitions", 1},
+                    {"producers", 1},
+                    {"groups", 1},
+                    {"hostile", 0},
+                    {"latest_groups", 0},
+                    {"churn", 0},
                     {"wall_jumps", 0},
-                    {"pubs_per_s", 40},         {"burst", 2},
-                    {"value_bytes_max", 1000},  {"plain_per_mille", 0},
-                    {"window", 8},              {"nack_per_mille", 30},
-                    {"die_per_mille", 0},       {"handler_ms_max", 0},
+                    {"pubs_per_s", 40},
+                    {"burst", 2},
+                    {"value_bytes_max", 1000},
+                    {"plain_per_mille", 0},
+                    {"window", 8},
+                    {"nack_per_mille", 30},
+                    {"die_per_mille", 0},
+                    {"handler_ms_max", 0},
                     {"graceful_restarts", 1},
-                    {"leave_per_mille", 80},    {"segment_max_bytes", 16384},
-                    {"checkpoint_every_bytes", 8192}, {"metadata_snapshot_records", 4},
-                    {"ledger_max_bytes", 4096}, {"lease_ms", 2000},
+                    {"leave_per_mille", 80},
+                    {"segment_max_bytes", 16384},
+                    {"checkpoint_every_bytes", 8192},
+                    {"metadata_snapshot_records", 4},
+                    {"ledger_max_bytes", 4096},
+                    {"lease_ms", 2000},
                     {"max_attempts", 5}};
     return options;
 }
@@ -72,13 +83,17 @@ class Explorer {
         }
         operations_ = calm.disk_operations;
         if (options_.list_syncs) {
-            for (const auto& [site, calls] : calm.sync_sites) fmt::print("{:>5} x {}\n", calls.size(), site);
+            for (const auto& [site, calls] : calm.sync_sites)
+                fmt::print("{:>5} x {}\n", calls.size(), site);
             return EXIT_CLEAN;
         }
         std::vector<std::string> sites;
-        for (const auto& [site, calls] : calm.sync_sites) sites.push_back(site);
+        for (const auto& [site, calls] : calm.sync_sites)
+            sites.push_back(site);
         if (!options_.drop_sync.empty() && !calm.sync_sites.contains(options_.drop_sync)) {
-            fmt::print(stderr, "sim: the scenario has no sync '{}'; see sim crashpoints --list-syncs\n", options_.drop_sync);
+            fmt::print(stderr,
+                       "sim: the scenario has no sync '{}'; see sim crashpoints --list-syncs\n",
+                       options_.drop_sync);
             return EXIT_ARGUMENTS;
         }
         std::fflush(stdout);
@@ -90,24 +105,29 @@ class Explorer {
                 }
                 return sum;
             });
-            fmt::print("{} sync sites, {} needed, {} crashes\n", sites.size(), tally.broken, tally.explored);
+            fmt::print("{} sync sites, {} needed, {} crashes\n", sites.size(), tally.broken,
+                       tally.explored);
             if (tally.harness_faults != 0) return EXIT_HARNESS;
             return tally.broken == sites.size() ? EXIT_CLEAN : EXIT_VIOLATION;
         }
         const Tally tally = in_processes([&](unsigned job) {
             std::vector<std::uint64_t> share;
-            for (std::uint64_t at = 1 + job * options_.every; at <= operations_; at += options_.every * options_.jobs) {
+            for (std::uint64_t at = 1 + job * options_.every; at <= operations_;
+                 at += options_.every * options_.jobs) {
                 share.push_back(at);
             }
             return explore(share, options_.drop_sync, false);
         });
         const bool failed = tally.broken != 0;
-        fmt::print("{} disk operations, {} crashes explored, {} of them twice, {} before anything was acknowledged; {}\n",
-                   operations_, tally.explored, tally.explored_twice, tally.vacuous,
-                   failed ? "a promise was broken" : "every promise kept");
+        fmt::print(
+            "{} disk operations, {} crashes explored, {} of them twice, {} before anything was "
+            "acknowledged; {}\n",
+            operations_, tally.explored, tally.explored_twice, tally.vacuous,
+            failed ? "a promise was broken" : "every promise kept");
         if (tally.harness_faults != 0) return EXIT_HARNESS;
         if (failed) return EXIT_VIOLATION;
-        return tally.explored == 0 || tally.vacuous * 20 > tally.explored ? EXIT_VACUOUS : EXIT_CLEAN;
+        return tally.explored == 0 || tally.vacuous * 20 > tally.explored ? EXIT_VACUOUS
+                                                                          : EXIT_CLEAN;
     }
 
   private:
@@ -147,7 +167,8 @@ class Explorer {
     }
 
     // Stops at the first broken promise.
-    Tally explore(const std::vector<std::uint64_t>& operations, const std::string& drop_sync, bool quiet) {
+    Tally explore(const std::vector<std::uint64_t>& operations, const std::string& drop_sync,
+                  bool quiet) {
         Tally tally;
         RunOptions calm = scenario();
         calm.drop_sync = drop_sync;
@@ -193,22 +214,26 @@ class Explorer {
             order.push_back(at);
         };
         for (const std::uint64_t call : calls) {
-            for (std::uint64_t at = call + 1; at <= call + OPERATIONS_BEHIND_SYNC; ++at) take(at);
+            for (std::uint64_t at = call + 1; at <= call + OPERATIONS_BEHIND_SYNC; ++at)
+                take(at);
         }
-        for (std::uint64_t at = 1; at <= operations_; at += options_.every) take(at);
+        for (std::uint64_t at = 1; at <= operations_; at += options_.every)
+            take(at);
         const Tally tally = explore(order, site, true);
-        fmt::print("{}  {} ({} crashes)\n", tally.broken != 0 ? "needed    " : "NOT NEEDED", site, tally.explored);
+        fmt::print("{}  {} ({} crashes)\n", tally.broken != 0 ? "needed    " : "NOT NEEDED", site,
+                   tally.explored);
         std::fflush(stdout);
         return tally;
     }
 
     void describe(const RunOptions& run, const RunReport& report) {
-        fmt::print("crash {} operation {} ({}, image {}, again after {}): exit {}\n", run.crash.after ? "after" : "before",
-                   run.crash.at_operation, run.crash.power ? "power" : "kill", run.crash.image,
-                   run.crash.again_after, report.exit_code);
+        fmt::print("crash {} operation {} ({}, image {}, again after {}): exit {}\n",
+                   run.crash.after ? "after" : "before", run.crash.at_operation,
+                   run.crash.power ? "power" : "kill", run.crash.image, run.crash.again_after,
+                   report.exit_code);
         for (const Violation& violation : report.violations) {
-            fmt::print("  checker {}\n  promised: {}\n  seen:     {}\n", violation.checker, violation.promise,
-                       violation.seen);
+            fmt::print("  checker {}\n  promised: {}\n  seen:     {}\n", violation.checker,
+                       violation.promise, violation.seen);
         }
         fmt::print("{}", report.story);
     }
@@ -218,8 +243,8 @@ class Explorer {
             const auto now = std::chrono::steady_clock::now();
             if (!is_telling_ || now < next_told_) return;
             next_told_ = now + TELL_EVERY;
-            fmt::print(stderr, "sim: operation {}/{}, {} crashes in one of {} processes\n", at, operations_,
-                       tally.explored, options_.jobs);
+            fmt::print(stderr, "sim: operation {}/{}, {} crashes in one of {} processes\n", at,
+                       operations_, tally.explored, options_.jobs);
             return;
         }
         fmt::print(stderr, "\roperation {}/{}, {} crashes\033[K", at, operations_, tally.explored);
@@ -233,7 +258,8 @@ class Explorer {
     HeapStackPool stacks_;
     std::uint64_t operations_ = 0;
     bool is_telling_ = false;  // this process tells how far it is
-    std::chrono::steady_clock::time_point next_told_ = std::chrono::steady_clock::now() + TELL_EVERY;
+    std::chrono::steady_clock::time_point next_told_ =
+        std::chrono::steady_clock::now() + TELL_EVERY;
 };
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace {
 
 ByteVector random_bytes(Rng& rng, std::size_t count) {
     ByteVector bytes(count);
-    for (std::byte& b : bytes) b = static_cast<std::byte>(rng.below(256));
+    for (std::byte& b : bytes)
+        b = static_cast<std::byte>(rng.below(256));
     return bytes;
 }
 

@@ -17,7 +17,8 @@ constexpr std::uint64_t WINDOW_BYTES = 16 * 1024;
 
 std::uint64_t number(const std::vector<std::byte>& bytes, std::size_t at, std::size_t width) {
     std::uint64_t value = 0;
-    for (std::size_t i = 0; i < width; ++i) value = value << 8 | static_cast<std::uint64_t>(bytes[at + i]);
+    for (std::size_t i = 0; i < width; ++i)
+        value = value << 8 | static_cast<std::uint64_t>(bytes[at + i]);
     return value;
 }
 
@@ -27,7 +28,8 @@ std::uint32_t castagnoli(const std::byte* bytes, std::size_t count) {
         std::array<std::array<std::uint32_t, 256>, 8> tables{};
         for (std::uint32_t i = 0; i < 256; ++i) {
             std::uint32_t crc = i;
-            for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
+            for (int bit = 0; bit < 8; ++bit)
+                crc = (crc & 1) != 0 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
             tables[0][i] = crc;
         }
         for (std::size_t k = 1; k < 8; ++k) {
@@ -92,15 +94,16 @@ std::vector<SeenRecord> LogFollower::advance(const Image& image) {
     for (std::size_t i = 0; i < segments.size(); ++i) {
         // A closed segment that was read once does not grow any more once its successor was read too.
         const bool closed = i + 1 < segments.size() && parsed_.contains(segments[i + 1]);
-        const std::uint64_t end_sequence =
-            i + 1 < segments.size() ? std::strtoull(segments[i + 1].c_str(), nullptr, 10) : UINT64_MAX;
+        const std::uint64_t end_sequence = i + 1 < segments.size()
+                                               ? std::strtoull(segments[i + 1].c_str(), nullptr, 10)
+                                               : UINT64_MAX;
         if (!closed) advance_segment(image, segments[i], end_sequence, found);
     }
     return found;
 }
 
-void LogFollower::advance_segment(const Image& image, const std::string& name, std::uint64_t end_sequence,
-                                  std::vector<SeenRecord>& found) {
+void LogFollower::advance_segment(const Image& image, const std::string& name,
+                                  std::uint64_t end_sequence, std::vector<SeenRecord>& found) {
     const std::string path = folder_ + "/" + name;
     const auto at = parsed_.find(name);
     std::uint64_t offset = at == parsed_.end() ? HEAD_BYTES : at->second;
@@ -117,9 +120,10 @@ void LogFollower::advance_segment(const Image& image, const std::string& name, s
             if (len == 0) {
                 // Zeros fill up to the next sector; at a sector's start they set a later record of the same write apart.
                 const std::uint64_t here = offset + in;
-                const std::uint64_t next = here % SECTOR_BYTES == 0
-                                               ? here + INNER_GAP_BYTES
-                                               : (here + GAP_BYTES_MIN + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES;
+                const std::uint64_t next =
+                    here % SECTOR_BYTES == 0
+                        ? here + INNER_GAP_BYTES
+                        : (here + GAP_BYTES_MIN + SECTOR_BYTES - 1) / SECTOR_BYTES * SECTOR_BYTES;
                 const bool second_zero = in == zero_skipped_to && in != 0;
                 if (second_zero || next - offset > window.size()) break;
                 in = static_cast<std::size_t>(next - offset);
@@ -133,7 +137,8 @@ void LogFollower::advance_segment(const Image& image, const std::string& name, s
             const std::size_t record_bytes = static_cast<std::size_t>(len) + 4;
             const std::size_t key_bytes = static_cast<std::size_t>(number(window, in + 10, 2));
             if (record_bytes < FIXED_BYTES + key_bytes) break;
-            if (castagnoli(window.data() + in + 8, record_bytes - 8) != number(window, in + 4, 4)) break;
+            if (castagnoli(window.data() + in + 8, record_bytes - 8) != number(window, in + 4, 4))
+                break;
             SeenRecord record;
             record.sequence = number(window, in + 16, 8);
             record.producer_id = number(window, in + 24, 8);

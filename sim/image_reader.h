@@ -17,7 +17,8 @@ namespace mortar::sim {
 struct Image {
     std::function<std::vector<std::string>(const std::string& folder)> names;
     // At most count bytes from offset on; fewer at the end of the file; none when it is absent.
-    std::function<std::vector<std::byte>(const std::string& path, std::uint64_t offset, std::uint64_t count)>
+    std::function<std::vector<std::byte>(const std::string& path, std::uint64_t offset,
+                                         std::uint64_t count)>
         read;
 };
 

@@ -42,28 +42,39 @@ constexpr int HEAP_GROWTH_BYTES = 16 << 20;
 
 void print_counts(const char* title, const std::map<std::string, std::uint64_t>& counts) {
     fmt::print("{}:", title);
-    for (const auto& [name, count] : counts) fmt::print(" {}={}", name, count);
+    for (const auto& [name, count] : counts)
+        fmt::print(" {}={}", name, count);
     fmt::print("\n");
 }
 
-void print_report(const std::string& program, const RunOptions& options, const RunReport& report, double real_seconds) {
-    fmt::print("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION, report.trace_hash);
+void print_report(const std::string& program, const RunOptions& options, const RunReport& report,
+                  double real_seconds) {
+    fmt::print("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION,
+               report.trace_hash);
     print_counts("parameters", report.parameters);
     print_counts("faults", report.faults);
     print_counts("rare events", report.rare);
     fmt::print("checks:");
-    for (const auto& [checker, count] : report.checks) fmt::print(" {}:{}", checker, count);
-    fmt::print("\n{} PUBs acknowledged, {} messages settled, {} steps, {:.1f} simulated s in {:.3f} s ({:.0f} x)\n",
-               report.acked_pubs, report.acked_messages, report.steps,
-               static_cast<double>(report.simulated_ms) / 1000, real_seconds,
-               static_cast<double>(report.simulated_ms) / 1000 / real_seconds);
+    for (const auto& [checker, count] : report.checks)
+        fmt::print(" {}:{}", checker, count);
+    fmt::print(
+        "\n{} PUBs acknowledged, {} messages settled, {} steps, {:.1f} simulated s in {:.3f} s "
+        "({:.0f} x)\n",
+        report.acked_pubs, report.acked_messages, report.steps,
+        static_cast<double>(report.simulated_ms) / 1000, real_seconds,
+        static_cast<double>(report.simulated_ms) / 1000 / real_seconds);
     for (const Violation& violation : report.violations) {
-        fmt::print("VIOLATION  checker {} at {} us\n  promised: {}\n  seen:     {}\n", violation.checker,
-                   (violation.time - MonoTime{}).to_us(), violation.promise, violation.seen);
+        fmt::print("VIOLATION  checker {} at {} us\n  promised: {}\n  seen:     {}\n",
+                   violation.checker, (violation.time - MonoTime{}).to_us(), violation.promise,
+                   violation.seen);
     }
     if (!report.violations.empty()) fmt::print("{}", report.story);
-    static constexpr const char* VERDICTS[] = {"clean", "VIOLATION", "arguments", "vacuous: nothing was acknowledged or checked",
-                                               "NOT DETERMINISTIC", "HARNESS FAULT"};
+    static constexpr const char* VERDICTS[] = {"clean",
+                                               "VIOLATION",
+                                               "arguments",
+                                               "vacuous: nothing was acknowledged or checked",
+                                               "NOT DETERMINISTIC",
+                                               "HARNESS FAULT"};
     fmt::print("{}\nrepeat: {}\n", VERDICTS[report.exit_code], reproduce_line(program, options));
 }
 
@@ -71,13 +82,17 @@ int run_once(const std::string& program, const RunOptions& options, bool twice) 
     HeapStackPool stacks;
     const auto start = std::chrono::steady_clock::now();
     RunReport report = run_seed(options, stacks);
-    const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double elapsed =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (twice) {
         const RunReport again = run_seed(options, stacks);
         if (again.trace_hash != report.trace_hash) {
             report.exit_code = EXIT_NON_DETERMINISM;
-            report.violations.push_back({16, "one seed gives one trace hash",
-                                         fmt::format("the second run gave {:016x}", again.trace_hash), {}});
+            report.violations.push_back(
+                {16,
+                 "one seed gives one trace hash",
+                 fmt::format("the second run gave {:016x}", again.trace_hash),
+                 {}});
         }
     }
     print_report(program, options, report, elapsed);
@@ -93,7 +108,8 @@ Result<std::string> read_text(const std::string& path) {
     std::string text(SEED_FILE_BYTES_MAX + 1, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     if (!in.eof()) {
-        return make_error(ErrorCode::INVALID_ARGUMENT, in.fail() ? "cannot read " + path : path + " is no seed file: too long");
+        return make_error(ErrorCode::INVALID_ARGUMENT,
+                          in.fail() ? "cannot read " + path : path + " is no seed file: too long");
     }
     text.resize(static_cast<std::size_t>(in.gcount()));
     return text;
@@ -141,11 +157,14 @@ int hashes(const RunOptions& options, std::uint64_t first_seed, std::uint64_t la
 
 int list() {
     fmt::print("nemeses:\n");
-    for (const auto& [name, meaning] : nemesis_help()) fmt::print("  {:<24} {}\n", name, meaning);
+    for (const auto& [name, meaning] : nemesis_help())
+        fmt::print("  {:<24} {}\n", name, meaning);
     fmt::print("checkers:\n");
-    for (const auto& [number, promise] : checker_help()) fmt::print("  {:<24} {}\n", number, promise);
+    for (const auto& [number, promise] : checker_help())
+        fmt::print("  {:<24} {}\n", number, promise);
     fmt::print("parameters (pin one with --set name=value):\n");
-    for (const auto& [name, meaning] : parameter_help()) fmt::print("  {:<24} {}\n", name, meaning);
+    for (const auto& [name, meaning] : parameter_help())
+        fmt::print("  {:<24} {}\n", name, meaning);
     return EXIT_CLEAN;
 }
 
@@ -176,9 +195,12 @@ bool parse_shard(const std::string& text, SweepOptions& options) {
 Result<void> parse_pins(const std::vector<std::string>& texts, RunOptions& options) {
     for (const std::string& text : texts) {
         const std::size_t equals = text.find('=');
-        const auto value = equals == std::string::npos ? std::nullopt : parse_number(std::string_view(text).substr(equals + 1));
+        const auto value = equals == std::string::npos
+                               ? std::nullopt
+                               : parse_number(std::string_view(text).substr(equals + 1));
         if (!value) {
-            return make_error(ErrorCode::INVALID_ARGUMENT, "'" + text + "' is not name=number with a name from sim list");
+            return make_error(ErrorCode::INVALID_ARGUMENT,
+                              "'" + text + "' is not name=number with a name from sim list");
         }
         MORTAR_TRY(Params::check_pin(text.substr(0, equals), *value));
         options.pins[text.substr(0, equals)] = *value;
@@ -195,7 +217,8 @@ void keep_memory() {
 
 int main_with(int argc, char** argv) {
     keep_memory();
-    CLI::App app{"sim: seeded simulated brokers with kill -9, power loss, torn writes, resets and pauses"};
+    CLI::App app{
+        "sim: seeded simulated brokers with kill -9, power loss, torn writes, resets and pauses"};
     app.footer(EXAMPLES);
     app.set_version_flag("--version", "sim " MORTAR_VERSION);
     RunOptions run;
@@ -206,8 +229,11 @@ int main_with(int argc, char** argv) {
         return parse_number(text) ? std::string() : "not a number from 0 to 2^64 - 1: " + text;
     };
     std::string seed = "1";
-    app.add_option("--seed", seed, "the seed that decides everything")->check(check_number)->capture_default_str();
-    app.add_option("--nemesis", run.nemesis, "kill,power,torn,reset,pause in any combination, swarm, or none");
+    app.add_option("--seed", seed, "the seed that decides everything")
+        ->check(check_number)
+        ->capture_default_str();
+    app.add_option("--nemesis", run.nemesis,
+                   "kill,power,torn,reset,pause in any combination, swarm, or none");
     app.add_option("--set", pins, "pin a drawn parameter: name=value (see sim list)");
     app.add_flag("--log", run.log, "print the log lines of all nodes");
     app.add_flag("--twice", twice, "run twice and compare the trace hashes");
@@ -218,31 +244,43 @@ int main_with(int argc, char** argv) {
     std::string shard = "1/1";
     CLI::App* sweep_app = app.add_subcommand("sweep", "run many seeds");
     sweep_app->add_option("--seeds", seeds, "A..B, both included")->capture_default_str();
-    sweep_app->add_option("--jobs", sweeping.jobs, "worker processes (default: all processors)")->check(CLI::Range(1, 256));
+    sweep_app->add_option("--jobs", sweeping.jobs, "worker processes (default: all processors)")
+        ->check(CLI::Range(1, 256));
     sweep_app->add_option("--shard", shard, "i/n: the i-th of n parts")->capture_default_str();
-    sweep_app->add_option("--state", sweeping.state_file, "file of finished seeds; given again, the sweep resumes");
-    sweep_app->add_option("--save-failures", sweeping.save_failures, "folder for a .seed file a failure, made if need be");
-    sweep_app->add_option("--stop-after", sweeping.stop_after_failures, "failures that end the sweep")
+    sweep_app->add_option("--state", sweeping.state_file,
+                          "file of finished seeds; given again, the sweep resumes");
+    sweep_app->add_option("--save-failures", sweeping.save_failures,
+                          "folder for a .seed file a failure, made if need be");
+    sweep_app
+        ->add_option("--stop-after", sweeping.stop_after_failures, "failures that end the sweep")
         ->check(check_number);
-    sweep_app->add_option("--twice-every", sweeping.check_twice_every, "each n-th seed is run twice; 0 = never")
+    sweep_app
+        ->add_option("--twice-every", sweeping.check_twice_every,
+                     "each n-th seed is run twice; 0 = never")
         ->check(check_number);
     sweep_app->add_option("--nemesis", run.nemesis, "as for one run");
     sweep_app->add_option("--set", pins, "as for one run");
 
     CrashpointOptions crash;
-    CLI::App* crash_app = app.add_subcommand("crashpoints", "crash a scripted scenario at every disk operation");
-    crash_app->add_option("--images", crash.images_per_point, "distinct power-loss images tried at a point")
+    CLI::App* crash_app =
+        app.add_subcommand("crashpoints", "crash a scripted scenario at every disk operation");
+    crash_app
+        ->add_option("--images", crash.images_per_point,
+                     "distinct power-loss images tried at a point")
         ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
     crash_app->add_option("--every", crash.every, "take only each n-th operation")
         ->check(CLI::Range(1, 1'000'000))
         ->capture_default_str();
-    crash_app->add_option("--drop-sync", crash.drop_sync,
-                          "take out the sync calls of this site (see --list-syncs); must then fail");
+    crash_app->add_option(
+        "--drop-sync", crash.drop_sync,
+        "take out the sync calls of this site (see --list-syncs); must then fail");
     crash.jobs = sweeping.jobs;
-    crash_app->add_option("--jobs", crash.jobs, "worker processes (default: all processors)")->check(CLI::Range(1, 256));
+    crash_app->add_option("--jobs", crash.jobs, "worker processes (default: all processors)")
+        ->check(CLI::Range(1, 256));
     crash_app->add_flag("--list-syncs", crash.list_syncs, "print the sync sites of the scenario");
-    crash_app->add_flag("--prove", crash.prove, "take out each sync site in turn; each must make it fail");
+    crash_app->add_flag("--prove", crash.prove,
+                        "take out each sync site in turn; each must make it fail");
 
     std::vector<std::string> paths;
     CLI::App* replay_app = app.add_subcommand("replay", "run frozen .seed files, each twice");
@@ -276,7 +314,8 @@ int main_with(int argc, char** argv) {
         std::uint64_t first_seed = 0;
         std::uint64_t last_seed = 0;
         if (!parse_range(seeds, first_seed, last_seed)) {
-            fmt::print(stderr, "sim: --seeds takes A..B with A <= B, at most {} of them\n", SWEEP_SEEDS_MAX);
+            fmt::print(stderr, "sim: --seeds takes A..B with A <= B, at most {} of them\n",
+                       SWEEP_SEEDS_MAX);
             return EXIT_ARGUMENTS;
         }
         return hashes(run, first_seed, last_seed);
@@ -284,15 +323,20 @@ int main_with(int argc, char** argv) {
     if (*sweep_app) {
         sweeping.run = run;
         sweeping.program = argv[0];
-        if (!parse_range(seeds, sweeping.first_seed, sweeping.last_seed) || !parse_shard(shard, sweeping)) {
-            fmt::print(stderr, "sim: --seeds takes A..B with A <= B, at most {} of them, --shard i/n with 1 <= i <= n\n",
+        if (!parse_range(seeds, sweeping.first_seed, sweeping.last_seed) ||
+            !parse_shard(shard, sweeping)) {
+            fmt::print(stderr,
+                       "sim: --seeds takes A..B with A <= B, at most {} of them, --shard i/n with "
+                       "1 <= i <= n\n",
                        SWEEP_SEEDS_MAX);
             return EXIT_ARGUMENTS;
         }
         std::error_code failed;
-        if (!sweeping.save_failures.empty()) std::filesystem::create_directories(sweeping.save_failures, failed);
+        if (!sweeping.save_failures.empty())
+            std::filesystem::create_directories(sweeping.save_failures, failed);
         if (failed) {
-            fmt::print(stderr, "sim: cannot make the folder {}: {}\n", sweeping.save_failures, failed.message());
+            fmt::print(stderr, "sim: cannot make the folder {}: {}\n", sweeping.save_failures,
+                       failed.message());
             return EXIT_ARGUMENTS;
         }
         return sweep(sweeping);

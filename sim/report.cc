@@ -59,20 +59,22 @@ std::string words(std::string text) {
 
 std::uint64_t RunReport::fault_count() const {
     std::uint64_t total = 0;
-    for (const auto& [kind, count] : faults) total += count;
+    for (const auto& [kind, count] : faults)
+        total += count;
     return total;
 }
 
 std::string RunReport::line() const {
     std::ostringstream out;
-    out << seed << ' ' << exit_code << ' ' << trace_hash << ' ' << steps << ' ' << simulated_ms << ' '
-        << acked_pubs << ' ' << acked_messages << ' ' << join(faults) << ' ' << join(checks) << ' '
-        << join(rare);
+    out << seed << ' ' << exit_code << ' ' << trace_hash << ' ' << steps << ' ' << simulated_ms
+        << ' ' << acked_pubs << ' ' << acked_messages << ' ' << join(faults) << ' ' << join(checks)
+        << ' ' << join(rare);
     if (violations.empty()) {
         out << " 0 - -";
     } else {
         const Violation& first = violations.front();
-        out << ' ' << first.checker << ' ' << one_word(first.promise) << ' ' << one_word(first.seen);
+        out << ' ' << first.checker << ' ' << one_word(first.promise) << ' '
+            << one_word(first.seen);
     }
     return out.str();
 }
@@ -82,9 +84,9 @@ RunReport RunReport::parse(const std::string& line) {
     std::istringstream in(line);
     std::string fault_text, check_text, rare_text, promise, seen;
     int checker = 0;
-    in >> report.seed >> report.exit_code >> report.trace_hash >> report.steps >> report.simulated_ms >>
-        report.acked_pubs >> report.acked_messages >> fault_text >> check_text >> rare_text >> checker >>
-        promise >> seen;
+    in >> report.seed >> report.exit_code >> report.trace_hash >> report.steps >>
+        report.simulated_ms >> report.acked_pubs >> report.acked_messages >> fault_text >>
+        check_text >> rare_text >> checker >> promise >> seen;
     if (!in) {
         report.exit_code = EXIT_HARNESS;
         report.violations.push_back({0, "a result line is whole", line, {}});

@@ -23,8 +23,9 @@ namespace {
 
 constexpr Duration SETUP = seconds(1);  // the operator's work before the first start
 constexpr Duration VIEW_EVERY = milliseconds(250);
-constexpr Duration HEALED_SERVICE_WITHIN = seconds(30);   // PUB works again
-constexpr Duration DRAIN_WITHIN = seconds(150);           // groups settle everything; backoff alone may take 30 s
+constexpr Duration HEALED_SERVICE_WITHIN = seconds(30);  // PUB works again
+constexpr Duration DRAIN_WITHIN =
+    seconds(150);  // groups settle everything; backoff alone may take 30 s
 constexpr Duration LEAVE_WITHIN = seconds(30);
 constexpr Duration STOP_WITHIN = seconds(30);
 constexpr Duration FIRST_FAULT_AFTER = milliseconds(300);
@@ -45,8 +46,10 @@ void count_rare(const char* name) {
     if (g_current.rare != nullptr) ++(*g_current.rare)[name];
 }
 void assert_context(char* text, unsigned long size) {
-    std::snprintf(text, size, "seed %llu at %lld us", static_cast<unsigned long long>(g_current.seed),
-                  g_current.world == nullptr ? 0LL : static_cast<long long>(g_current.world->now().ns / 1000));
+    std::snprintf(
+        text, size, "seed %llu at %lld us", static_cast<unsigned long long>(g_current.seed),
+        g_current.world == nullptr ? 0LL
+                                   : static_cast<long long>(g_current.world->now().ns / 1000));
 }
 
 class Run {
@@ -56,13 +59,15 @@ class Run {
           params_(options.seed, options.pins),
           world_(options.seed, stacks),
           broker_node_(world_.add_node("broker")),
-          faults_end_(MonoTime{} + SETUP + seconds(static_cast<std::int64_t>(params_["duration_s"]))),
+          faults_end_(MonoTime{} + SETUP +
+                      seconds(static_cast<std::int64_t>(params_["duration_s"]))),
           violations_([this] { return world_.now(); }),
           view_{durable_image()},
           checkers_(make_checkers(view_, violations_)),
           tap_(checkers_),
           workload_(world_, params_, faults_end_),
-          faults_(world_, {[this](SimNode& node) { on_down(node); }, [this](SimNode& node) { on_up(node); }}) {
+          faults_(world_, {[this](SimNode& node) { on_down(node); },
+                           [this](SimNode& node) { on_up(node); }}) {
         g_current = {&report_.rare, &world_, options.seed};
         set_sometimes_hook(count_rare);
         set_assert_context(assert_context);
@@ -79,13 +84,15 @@ class Run {
         prepare();
         start_broker();
         workload_.start();
-        const Result<std::vector<const Nemesis*>> families = parse_families(options_.nemesis, options_.seed);
+        const Result<std::vector<const Nemesis*>> families =
+            parse_families(options_.nemesis, options_.seed);
         MORTAR_ASSERT(families.ok());
         FaultParameters parameters;
         parameters.begin = MonoTime{} + SETUP + FIRST_FAULT_AFTER;
         parameters.end = faults_end_;
         parameters.brokers = {broker_node_.name()};
-        for (const SimNode* node : workload_.nodes()) parameters.clients.push_back(node->name());
+        for (const SimNode* node : workload_.nodes())
+            parameters.clients.push_back(node->name());
         faults_.schedule(plan_faults(*families, options_.seed, parameters));
 
         run_while([this] { return world_.now() < faults_end_; }, faults_end_);
@@ -121,7 +128,9 @@ class Run {
         world_.run_for(SETUP);
         setup_operations_ = broker_node_.disk().operation_count();
         broker_node_.disk().set_operation_hook(
-            [this](OperationPoint point, const DiskOperation& operation) { on_disk_operation(point, operation); });
+            [this](OperationPoint point, const DiskOperation& operation) {
+                on_disk_operation(point, operation);
+            });
         if (!options_.drop_sync.empty()) {
             broker_node_.disk().faults().drop_sync = [this](const SyncCall& call) {
                 return sync_site(call.op, call.path, call.fiber) == options_.drop_sync;
@@ -135,7 +144,8 @@ class Run {
         Rng jumps = world_.stream("run", "wall_jumps");
         for (std::uint64_t i = 0; i < params_["wall_jumps"]; ++i) {
             const std::int64_t at_ms = jumps.between(SETUP.to_ms(), faults_end_.ns / 1'000'000);
-            const Duration offset = milliseconds(jumps.between(-WALL_JUMP_MAX.to_ms(), WALL_JUMP_MAX.to_ms()));
+            const Duration offset =
+                milliseconds(jumps.between(-WALL_JUMP_MAX.to_ms(), WALL_JUMP_MAX.to_ms()));
             world_.at(MonoTime{} + milliseconds(at_ms), [this, offset] {
                 tell("the broker's wall clock jumps");
                 broker_node_.clock().set_wall_offset(offset);
@@ -143,7 +153,8 @@ class Run {
         }
         Rng restarts = world_.stream("run", "restarts");
         for (std::uint64_t i = 0; i < params_["graceful_restarts"]; ++i) {
-            const std::int64_t at_ms = restarts.between((SETUP + FIRST_FAULT_AFTER).to_ms(), faults_end_.ns / 1'000'000);
+            const std::int64_t at_ms =
+                restarts.between((SETUP + FIRST_FAULT_AFTER).to_ms(), faults_end_.ns / 1'000'000);
             world_.at(MonoTime{} + milliseconds(at_ms), [this] { restart_gracefully(); });
         }
     }
@@ -176,16 +187,18 @@ class Run {
         if (point == OperationPoint::AFTER) judge_replacement(operation);
         const CrashPlan& plan = options_.crash;
         if (plan.at_operation == 0 || broker_node_.stopping()) return;
-        const bool first = crashes_ == 0 && operation.number == setup_operations_ + plan.at_operation &&
+        const bool first = crashes_ == 0 &&
+                           operation.number == setup_operations_ + plan.at_operation &&
                            (point == OperationPoint::AFTER) == plan.after;
-        const bool again = crashes_ == 1 && plan.again_after != 0 && point == OperationPoint::BEFORE &&
+        const bool again = crashes_ == 1 && plan.again_after != 0 &&
+                           point == OperationPoint::BEFORE &&
                            operation.number == crashed_at_operation_ + plan.again_after;
         if (!first && !again) return;
         ++crashes_;
         crashed_at_operation_ = operation.number;
         if (first) report_.first_life_operations = operation.number;
-        tell(fmt::format("crash {} operation {} {} {}", plan.after && first ? "after" : "before", operation.number,
-                         disk_op_name(operation.op), operation.path));
+        tell(fmt::format("crash {} operation {} {} {}", plan.after && first ? "after" : "before",
+                         operation.number, disk_op_name(operation.op), operation.path));
         broker_node_.stop_after_step([this] {
             if (options_.crash.power) {
                 broker_node_.power_loss(power_image());
@@ -198,13 +211,15 @@ class Run {
     }
     // 17: a fiber that renamed a whole file into place and then synced the folder is done with it.
     void judge_replacement(const DiskOperation& operation) {
-        if (operation.op == DiskOp::RENAME) replaced_[std::string(operation.fiber)] = operation.to_path;
+        if (operation.op == DiskOp::RENAME)
+            replaced_[std::string(operation.fiber)] = operation.to_path;
         if (operation.op != DiskOp::SYNC_FOLDER) return;
         const auto replaced = replaced_.extract(std::string(operation.fiber));
         if (!replaced) return;
         const std::string& path = replaced.mapped();
         const std::size_t slash = path.rfind('/');
-        const std::string folder = slash == std::string::npos ? std::string() : path.substr(0, slash);
+        const std::string folder =
+            slash == std::string::npos ? std::string() : path.substr(0, slash);
         if (folder != operation.path || !is_whole_file(path)) return;
         const SimDisk& disk = broker_node_.disk();
         ++report_.checks[17];
@@ -215,7 +230,8 @@ class Run {
     }
     // Logs are named the same way, and go on to grow.
     static bool is_whole_file(const std::string& path) {
-        static constexpr std::string_view ENDINGS[] = {".mqc", ".mqp", ".bin", "identity", "replica/state"};
+        static constexpr std::string_view ENDINGS[] = {".mqc", ".mqp", ".bin", "identity",
+                                                       "replica/state"};
         return std::any_of(std::begin(ENDINGS), std::end(ENDINGS),
                            [&](std::string_view ending) { return path.ends_with(ending); });
     }
@@ -223,22 +239,26 @@ class Run {
     // Fixed images first, then drawn ones; see CrashPlan::image.
     PowerImage power_image() const {
         using Kind = PowerImage::Kind;
-        static constexpr Kind FIXED[] = {Kind::NONE, Kind::ALL, Kind::METADATA_ONLY, Kind::DATA_ONLY};
+        static constexpr Kind FIXED[] = {Kind::NONE, Kind::ALL, Kind::METADATA_ONLY,
+                                         Kind::DATA_ONLY};
         if (options_.crash.image < std::size(FIXED)) return {.kind = FIXED[options_.crash.image]};
-        return PowerImage::random(stream_seed(options_.crash.image, "crash", std::to_string(crashes_)), true);
+        return PowerImage::random(
+            stream_seed(options_.crash.image, "crash", std::to_string(crashes_)), true);
     }
 
     Image durable_image() {
-        return {[this](const std::string& folder) { return broker_node_.disk().durable_names(folder); },
-                [this](const std::string& path, std::uint64_t offset, std::uint64_t count) {
-                    return broker_node_.disk().durable_read_part(path, offset, count);
-                }};
+        return {
+            [this](const std::string& folder) { return broker_node_.disk().durable_names(folder); },
+            [this](const std::string& path, std::uint64_t offset, std::uint64_t count) {
+                return broker_node_.disk().durable_read_part(path, offset, count);
+            }};
     }
     Image cached_image() {
-        return {[this](const std::string& folder) { return broker_node_.disk().cached_names(folder); },
-                [this](const std::string& path, std::uint64_t offset, std::uint64_t count) {
-                    return broker_node_.disk().cached_read_part(path, offset, count);
-                }};
+        return {
+            [this](const std::string& folder) { return broker_node_.disk().cached_names(folder); },
+            [this](const std::string& path, std::uint64_t offset, std::uint64_t count) {
+                return broker_node_.disk().cached_read_part(path, offset, count);
+            }};
     }
 
     template <class While>
@@ -261,7 +281,8 @@ class Run {
         options.config = dev_config();
         options.config.listen_client = "0.0.0.0:7188";
         options.config.segment_max_bytes = params_["segment_max_bytes"];
-        options.config.metadata_snapshot_records = static_cast<std::uint32_t>(params_["metadata_snapshot_records"]);
+        options.config.metadata_snapshot_records =
+            static_cast<std::uint32_t>(params_["metadata_snapshot_records"]);
         options.config.delivery_lease_ms = static_cast<std::uint32_t>(params_["lease_ms"]);
         options.config.delivery_max_attempts = static_cast<std::uint32_t>(params_["max_attempts"]);
         options.checkpoint_every_bytes = params_["checkpoint_every_bytes"];
@@ -281,7 +302,8 @@ class Run {
             if (ended.ok() && stopping_ && restart_asked_) return start_broker_again();
             if (!ended.ok() || !stopping_) {
                 report(13, "the broker serves after every honest crash",
-                       "it stopped: " + (ended.ok() ? std::string("without an error") : ended.error().to_string()));
+                       "it stopped: " + (ended.ok() ? std::string("without an error")
+                                                    : ended.error().to_string()));
             }
             stopped_ = std::move(ended);
         });
@@ -322,7 +344,8 @@ class Run {
         serving_ = false;
         restart_asked_ = false;
         replaced_.clear();
-        for (auto& checker : checkers_) checker->on_broker_down();
+        for (auto& checker : checkers_)
+            checker->on_broker_down();
         end_dead_connections();
     }
     void on_up(SimNode& node) {
@@ -358,7 +381,8 @@ class Run {
         if (!serving_) {
             serving_ = true;
             tell("broker serves");
-            for (auto& checker : checkers_) checker->on_broker_up();
+            for (auto& checker : checkers_)
+                checker->on_broker_up();
             view_logs(cached_image());
         }
         for (const auto& [group_id, group] : broker_->catalog().groups()) {
@@ -367,8 +391,10 @@ class Run {
             view.topic_id = group.topic_id;
             view.start_after = group.start_after;
             view.partitions = broker_->delivery().group_state(group_id);
-            if (view.partitions.size() != view.start_after.size()) continue;  // its SUB is still at work
-            for (auto& checker : checkers_) checker->on_group_view(view);
+            if (view.partitions.size() != view.start_after.size())
+                continue;  // its SUB is still at work
+            for (auto& checker : checkers_)
+                checker->on_group_view(view);
         }
     }
 
@@ -379,8 +405,10 @@ class Run {
                 const PartitionKey key{topic_id, PartitionIndex(p)};
                 LogFollower log(partition_folder(topic_id.value, p));
                 const std::vector<SeenRecord> found = log.advance(image);
-                for (auto& checker : checkers_) checker->on_log_view(key, log.records(), found);
-                const std::uint64_t last = log.records().empty() ? 0 : log.records().rbegin()->first;
+                for (auto& checker : checkers_)
+                    checker->on_log_view(key, log.records(), found);
+                const std::uint64_t last =
+                    log.records().empty() ? 0 : log.records().rbegin()->first;
                 last_sequences_[key] = Sequence(last);
             }
         }
@@ -412,7 +440,8 @@ class Run {
     bool drained() {
         if (!serving_ || broker_ == nullptr) return false;
         for (const auto& [group_id, group] : broker_->catalog().groups()) {
-            for (const Delivery::PartitionState& state : broker_->delivery().group_state(group_id)) {
+            for (const Delivery::PartitionState& state :
+                 broker_->delivery().group_state(group_id)) {
                 if (state.ack_floor != state.last_seq) return false;
             }
         }
@@ -421,10 +450,11 @@ class Run {
     std::string drain_state() {
         std::string text;
         for (const auto& [group_id, group] : broker_->catalog().groups()) {
-            for (const Delivery::PartitionState& state : broker_->delivery().group_state(group_id)) {
-                text += fmt::format("{}/{}: ack_floor {} of {}, in flight {}, waiting {}; ", group.name,
-                                    state.partition.value, state.ack_floor.value, state.last_seq.value,
-                                    state.in_flight, state.waiting_retry);
+            for (const Delivery::PartitionState& state :
+                 broker_->delivery().group_state(group_id)) {
+                text += fmt::format("{}/{}: ack_floor {} of {}, in flight {}, waiting {}; ",
+                                    group.name, state.partition.value, state.ack_floor.value,
+                                    state.last_seq.value, state.in_flight, state.waiting_retry);
             }
         }
         return text;
@@ -435,17 +465,21 @@ class Run {
         while (!stopped_.has_value() && !violations_.any()) {
             run_while([this] { return !serving_; }, world_.now() + HEALED_SERVICE_WITHIN);
             if (violations_.any()) return;
-            judge_liveness(serving_, "the broker serves within 30 s of the last fault", "it does not");
+            judge_liveness(serving_, "the broker serves within 30 s of the last fault",
+                           "it does not");
             if (violations_.any()) return;
             look();
             view_logs(cached_image());
-            for (auto& checker : checkers_) checker->on_end(last_sequences_, workload_.groups());
+            for (auto& checker : checkers_)
+                checker->on_end(last_sequences_, workload_.groups());
             tell("broker is asked to stop");
             stopping_ = true;
             broker_->stop();
-            run_while([this] { return serving_ && !stopped_.has_value(); }, world_.now() + STOP_WITHIN);
+            run_while([this] { return serving_ && !stopped_.has_value(); },
+                      world_.now() + STOP_WITHIN);
             if (violations_.any() || !serving_) continue;
-            judge_liveness(stopped_.has_value(), "a broker that is asked to stop ends", names(broker_node_));
+            judge_liveness(stopped_.has_value(), "a broker that is asked to stop ends",
+                           names(broker_node_));
         }
     }
 
@@ -468,7 +502,8 @@ class Run {
 
     static std::string names(SimNode& node) {
         std::string text;
-        for (const std::string& name : node.scheduler().fiber_names()) text += name + " ";
+        for (const std::string& name : node.scheduler().fiber_names())
+            text += name + " ";
         return text;
     }
 
@@ -499,10 +534,13 @@ class Run {
         report_.disk_operations = broker_node_.disk().operation_count() - setup_operations_;
         report_.faults = faults_.fired();
         report_.parameters = params_.all();
-        for (const auto& checker : checkers_) report_.checks[checker->number()] += checker->checks();
+        for (const auto& checker : checkers_)
+            report_.checks[checker->number()] += checker->checks();
         report_.violations = violations_.all();
-        for (const Fault& fault : faults_.history()) report_.story += "  fault " + format_fault(fault) + "\n";
-        for (const std::string& line : story_) report_.story += line;
+        for (const Fault& fault : faults_.history())
+            report_.story += "  fault " + format_fault(fault) + "\n";
+        for (const std::string& line : story_)
+            report_.story += line;
         if (!harness_fault_.empty()) {
             report_.exit_code = EXIT_HARNESS;
             report_.violations.push_back({0, "a run ends", harness_fault_, world_.now()});
@@ -535,7 +573,8 @@ class Run {
     std::deque<std::string> story_;
     std::string harness_fault_;
     std::uint64_t setup_operations_ = 0;
-    std::map<std::string, std::string> replaced_;  // by fiber: what it renamed last, its folder not synced yet
+    std::map<std::string, std::string>
+        replaced_;  // by fiber: what it renamed last, its folder not synced yet
     bool restart_asked_ = false;
     int crashes_ = 0;
     std::uint64_t crashed_at_operation_ = 0;
@@ -557,7 +596,8 @@ bool known_nemeses(const std::string& nemesis) {
 
 std::vector<std::string> nemesis_families() {
     std::vector<std::string> names;
-    for (const Nemesis* nemesis : all_nemeses()) names.emplace_back(nemesis->name());
+    for (const Nemesis* nemesis : all_nemeses())
+        names.emplace_back(nemesis->name());
     return names;
 }
 
@@ -590,8 +630,10 @@ std::vector<std::pair<std::string, std::string>> checker_help() {
 }
 
 std::string reproduce_line(const std::string& program, const RunOptions& options) {
-    std::string line = fmt::format("{} --seed {} --nemesis {}", program, options.seed, options.nemesis);
-    for (const auto& [name, value] : options.pins) line += fmt::format(" --set {}={}", name, value);
+    std::string line =
+        fmt::format("{} --seed {} --nemesis {}", program, options.seed, options.nemesis);
+    for (const auto& [name, value] : options.pins)
+        line += fmt::format(" --set {}={}", name, value);
     return line;
 }
 

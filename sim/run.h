@@ -27,18 +27,19 @@ struct CrashPlan {
     std::uint64_t at_operation = 0;  // counts from 1 over the run; 0 = never
     bool after = false;              // after its effect, else before
     bool power = false;              // power loss, else kill -9
-    std::uint64_t image = 0;         // what unsynced survives: 0 nothing, 1 all, 2 names and sizes, 3 sectors, else drawn from this number, torn
-    std::uint64_t again_after = 0;   // crash the next life too, at its n-th operation; 0 = no
+    std::uint64_t image =
+        0;  // what unsynced survives: 0 nothing, 1 all, 2 names and sizes, 3 sectors, else drawn from this number, torn
+    std::uint64_t again_after = 0;  // crash the next life too, at its n-th operation; 0 = no
 };
 
 struct RunOptions {
     std::uint64_t seed = 1;
-    std::string nemesis = "swarm";  // "kill,power,torn", "swarm" or "none"
+    std::string nemesis = "swarm";              // "kill,power,torn", "swarm" or "none"
     std::map<std::string, std::uint64_t> pins;  // parameter name -> value
-    bool log = false;               // the broker's and clients' log lines to stderr
+    bool log = false;                           // the broker's and clients' log lines to stderr
     CrashPlan crash;
-    bool record_syncs = false;      // fill RunReport::sync_sites
-    std::string drop_sync;          // a site from RunReport::sync_sites whose syncs do nothing
+    bool record_syncs = false;  // fill RunReport::sync_sites
+    std::string drop_sync;      // a site from RunReport::sync_sites whose syncs do nothing
 };
 
 struct RunReport {
@@ -54,8 +55,8 @@ struct RunReport {
     std::map<int, std::uint64_t> checks;              // judgements by checker
     std::map<std::string, std::uint64_t> rare;        // MORTAR_SOMETIMES names seen
     std::vector<Violation> violations;
-    std::uint64_t disk_operations = 0;                // of the broker's node
-    std::uint64_t first_life_operations = 0;          // until the planned crash
+    std::uint64_t disk_operations = 0;        // of the broker's node
+    std::uint64_t first_life_operations = 0;  // until the planned crash
     // "sync_data topics/#/#/#.seg by log.#/#.writer" -> its calls, as operation numbers that CrashPlan takes
     std::map<std::string, std::vector<std::uint64_t>> sync_sites;
     std::string story;  // the last events before the end, for people

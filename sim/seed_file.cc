@@ -15,26 +15,32 @@ namespace {
 Result<void> read_line(const std::string& line, SeedFile& file, bool& has_seed, bool& has_nemesis) {
     std::istringstream in(line);
     std::vector<std::string> words;
-    for (std::string word; in >> word;) words.push_back(word);
+    for (std::string word; in >> word;)
+        words.push_back(word);
     const std::string key = words.empty() ? std::string() : words.front();
     RunOptions& options = file.options;
     if (key == "seed" && words.size() == 2) {
         const auto seed = parse_number(words[1]);
-        if (!seed) return make_error(ErrorCode::INVALID_ARGUMENT, "a seed is a number from 0 to 2^64 - 1");
-        if (std::exchange(has_seed, true)) return make_error(ErrorCode::INVALID_ARGUMENT, "a second seed");
+        if (!seed)
+            return make_error(ErrorCode::INVALID_ARGUMENT, "a seed is a number from 0 to 2^64 - 1");
+        if (std::exchange(has_seed, true))
+            return make_error(ErrorCode::INVALID_ARGUMENT, "a second seed");
         options.seed = *seed;
         return {};
     }
     if (key == "nemesis" && words.size() == 2) {
-        if (std::exchange(has_nemesis, true)) return make_error(ErrorCode::INVALID_ARGUMENT, "a second nemesis");
-        if (!known_nemeses(words[1])) return make_error(ErrorCode::INVALID_ARGUMENT, "unknown nemesis; see sim list");
+        if (std::exchange(has_nemesis, true))
+            return make_error(ErrorCode::INVALID_ARGUMENT, "a second nemesis");
+        if (!known_nemeses(words[1]))
+            return make_error(ErrorCode::INVALID_ARGUMENT, "unknown nemesis; see sim list");
         options.nemesis = words[1];
         return {};
     }
     if (key == "pin" && words.size() == 3) {
         const auto value = parse_number(words[2]);
         if (!value) return make_error(ErrorCode::INVALID_ARGUMENT, "the value is no number");
-        if (options.pins.contains(words[1])) return make_error(ErrorCode::INVALID_ARGUMENT, "a second pin of it");
+        if (options.pins.contains(words[1]))
+            return make_error(ErrorCode::INVALID_ARGUMENT, "a second pin of it");
         MORTAR_TRY(Params::check_pin(words[1], *value));
         options.pins[words[1]] = *value;
         return {};
@@ -68,8 +74,9 @@ Result<SeedFile> parse_seed_file(const std::string& name, const std::string& tex
         }
         const Result<void> read = read_line(line, file, has_seed, has_nemesis);
         if (!read.ok()) {
-            return make_error(ErrorCode::INVALID_ARGUMENT, name + ":" + std::to_string(number) + ": cannot read '" +
-                                                               line + "': " + read.error().detail);
+            return make_error(ErrorCode::INVALID_ARGUMENT, name + ":" + std::to_string(number) +
+                                                               ": cannot read '" + line +
+                                                               "': " + read.error().detail);
         }
     }
     if (!has_seed) return make_error(ErrorCode::INVALID_ARGUMENT, name + ": no line 'seed N'");
@@ -79,9 +86,11 @@ Result<SeedFile> parse_seed_file(const std::string& name, const std::string& tex
 std::string format_seed_file(const SeedFile& file) {
     std::ostringstream out;
     std::istringstream story(file.story);
-    for (std::string line; std::getline(story, line);) out << "# " << line << '\n';
+    for (std::string line; std::getline(story, line);)
+        out << "# " << line << '\n';
     out << "seed " << file.options.seed << '\n' << "nemesis " << file.options.nemesis << '\n';
-    for (const auto& [pin, value] : file.options.pins) out << "pin " << pin << ' ' << value << '\n';
+    for (const auto& [pin, value] : file.options.pins)
+        out << "pin " << pin << ' ' << value << '\n';
     return out.str();
 }
 

@@ -65,7 +65,8 @@ void write_all(int fd, const std::string& text) {
 }
 
 // Runs in the child: each seed announces itself first, so that a crash is known by its seed.
-[[noreturn]] void work(const SweepOptions& options, const std::vector<std::uint64_t>& seeds, int out) {
+[[noreturn]] void work(const SweepOptions& options, const std::vector<std::uint64_t>& seeds,
+                       int out) {
     HeapStackPool stacks;
     for (const std::uint64_t seed : seeds) {
         write_all(out, fmt::format("> {}\n", seed));
@@ -78,10 +79,12 @@ void write_all(int fd, const std::string& text) {
             ++report.checks[16];
             if (again.trace_hash != report.trace_hash) {
                 report.exit_code = EXIT_NON_DETERMINISM;
-                report.violations.insert(
-                    report.violations.begin(),
-                    Violation{16, "one seed gives one trace hash",
-                              fmt::format("{:016x} and {:016x}", report.trace_hash, again.trace_hash), {}});
+                report.violations.insert(report.violations.begin(),
+                                         Violation{16,
+                                                   "one seed gives one trace hash",
+                                                   fmt::format("{:016x} and {:016x}",
+                                                               report.trace_hash, again.trace_hash),
+                                                   {}});
             }
         }
         write_all(out, report.line() + "\n");
@@ -105,14 +108,16 @@ class Sweep {
         if (!options_.state_file.empty()) {
             state_.open(options_.state_file, std::ios::app);
             if (!state_) {
-                fmt::print(stderr, "sim: cannot write {}: {}\n", options_.state_file, std::strerror(errno));
+                fmt::print(stderr, "sim: cannot write {}: {}\n", options_.state_file,
+                           std::strerror(errno));
                 return EXIT_ARGUMENTS;
             }
         }
         catch_signal(SIGINT);
         catch_signal(SIGTERM);
         start_workers(seeds);
-        while (std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.pipe >= 0; })) {
+        while (std::any_of(workers_.begin(), workers_.end(),
+                           [](const Worker& w) { return w.pipe >= 0; })) {
             pump();
             if (failures_ >= options_.stop_after_failures || g_signal != 0) stop_workers();
         }
@@ -125,10 +130,11 @@ class Sweep {
         std::ifstream in(options_.state_file);
         for (std::string line; std::getline(in, line);) {
             const RunReport report = RunReport::parse(line);
-            const bool in_range = report.seed >= options_.first_seed && report.seed <= options_.last_seed &&
-                                  (report.seed - options_.first_seed) % options_.shard_count ==
-                                      options_.shard_index;
-            if (report.exit_code == EXIT_HARNESS || !in_range || !done_.insert(report.seed).second) continue;
+            const bool in_range =
+                report.seed >= options_.first_seed && report.seed <= options_.last_seed &&
+                (report.seed - options_.first_seed) % options_.shard_count == options_.shard_index;
+            if (report.exit_code == EXIT_HARNESS || !in_range || !done_.insert(report.seed).second)
+                continue;
             count(report);
         }
     }
@@ -137,7 +143,8 @@ class Sweep {
         std::fflush(nullptr);
         for (unsigned j = 0; j < options_.jobs; ++j) {
             std::vector<std::uint64_t> own;
-            for (std::size_t i = j; i < seeds.size(); i += options_.jobs) own.push_back(seeds[i]);
+            for (std::size_t i = j; i < seeds.size(); i += options_.jobs)
+                own.push_back(seeds[i]);
             if (own.empty()) continue;
             int ends[2];
             if (::pipe(ends) != 0) std::abort();
@@ -148,7 +155,8 @@ class Sweep {
                 std::signal(SIGINT, SIG_IGN);
                 std::signal(SIGTERM, SIG_DFL);
                 ::close(ends[0]);
-                for (const Worker& other : workers_) ::close(other.pipe);
+                for (const Worker& other : workers_)
+                    ::close(other.pipe);
                 work(options_, own, ends[1]);
             }
             ::close(ends[1]);
@@ -210,9 +218,11 @@ class Sweep {
         RunReport report;
         report.seed = worker.running_seed;
         report.exit_code = EXIT_VIOLATION;
-        report.violations.push_back({0, "a broken promise of our own stops the process",
-                                     WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
-                                                         : fmt::format("status {}", WEXITSTATUS(status)),
+        report.violations.push_back({0,
+                                     "a broken promise of our own stops the process",
+                                     WIFSIGNALED(status)
+                                         ? fmt::format("signal {}", WTERMSIG(status))
+                                         : fmt::format("status {}", WEXITSTATUS(status)),
                                      {}});
         finished(report);
         lost_worker_ = true;
@@ -227,8 +237,9 @@ class Sweep {
         RunOptions run = options_.run;
         run.seed = report.seed;
         const Violation first = report.violations.empty() ? Violation{} : report.violations.front();
-        fmt::print("{}seed {}: checker {}: {}: {}\n  {}\n", terminal() ? "\r\033[K" : "", report.seed,
-                   first.checker, first.promise, first.seen, reproduce_line(options_.program, run));
+        fmt::print("{}seed {}: checker {}: {}: {}\n  {}\n", terminal() ? "\r\033[K" : "",
+                   report.seed, first.checker, first.promise, first.seen,
+                   reproduce_line(options_.program, run));
         std::fflush(stdout);
         if (!options_.save_failures.empty()) {
             const std::string path = fmt::format("{}/{}.seed", options_.save_failures, report.seed);
@@ -241,7 +252,8 @@ class Sweep {
         if (report.exit_code == EXIT_VACUOUS) ++vacuous_;
         if (report.exit_code != EXIT_CLEAN && report.exit_code != EXIT_VACUOUS) {
             worst_ = std::max(worst_, report.exit_code);
-            const Violation first = report.violations.empty() ? Violation{} : report.violations.front();
+            const Violation first =
+                report.violations.empty() ? Violation{} : report.violations.front();
             ++failures_by_place_[fmt::format("checker {}: {}", first.checker, first.promise)];
         }
         acked_.push_back(report.acked_pubs);
@@ -250,8 +262,10 @@ class Sweep {
             if (n != 0) ++seeds_with_[kind];
             fired_[kind] += n;
         }
-        for (const auto& [checker, n] : report.checks) checks_[checker] += n;
-        for (const auto& [name, n] : report.rare) rare_[name] += n;
+        for (const auto& [checker, n] : report.checks)
+            checks_[checker] += n;
+        for (const auto& [name, n] : report.rare)
+            rare_[name] += n;
         simulated_ms_ += report.simulated_ms;
     }
 
@@ -264,8 +278,8 @@ class Sweep {
         const double elapsed = seconds_since(start_);
         const double rate = elapsed > 0 ? static_cast<double>(finished_now_) / elapsed : 0;
         const double left = rate > 0 ? static_cast<double>(total_ - judged_) / rate : 0;
-        const std::string line = fmt::format("{}/{} seeds, {:.1f}/s, {:.0f} s left, {} failed", judged_, total_, rate,
-                                             left, failures_);
+        const std::string line = fmt::format("{}/{} seeds, {:.1f}/s, {:.0f} s left, {} failed",
+                                             judged_, total_, rate, left, failures_);
         if (!terminal()) {
             fmt::print(stderr, "sim: {}\n", line);
             return;
@@ -276,7 +290,8 @@ class Sweep {
 
     static std::uint64_t median(std::vector<std::uint64_t> values) {
         if (values.empty()) return 0;
-        std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+        std::nth_element(values.begin(),
+                         values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
                          values.end());
         return values[values.size() / 2];
     }
@@ -284,9 +299,10 @@ class Sweep {
     int summary() {
         const double elapsed = seconds_since(start_);
         if (terminal()) fmt::print("\r\033[K");
-        if (g_signal != 0) fmt::print("interrupted: {} of {} seeds were not run\n", total_ - judged_, total_);
-        fmt::print("seeds {} in {:.1f} s ({:.1f} a minute, {:.0f} simulated s a s)\n", judged_, elapsed,
-                   elapsed > 0 ? 60.0 * static_cast<double>(finished_now_) / elapsed : 0,
+        if (g_signal != 0)
+            fmt::print("interrupted: {} of {} seeds were not run\n", total_ - judged_, total_);
+        fmt::print("seeds {} in {:.1f} s ({:.1f} a minute, {:.0f} simulated s a s)\n", judged_,
+                   elapsed, elapsed > 0 ? 60.0 * static_cast<double>(finished_now_) / elapsed : 0,
                    elapsed > 0 ? static_cast<double>(simulated_ms_) / 1000 / elapsed : 0);
         fmt::print("median acknowledged PUBs {}, median faults {}, vacuous {}\n", median(acked_),
                    median(faults_), vacuous_);
@@ -295,16 +311,20 @@ class Sweep {
             fmt::print(" {} {} (in {:.0f} % of seeds)", kind, n, percent(seeds_with_[kind]));
         }
         fmt::print("\nchecks:");
-        for (const auto& [checker, n] : checks_) fmt::print(" {}:{}", checker, n);
+        for (const auto& [checker, n] : checks_)
+            fmt::print(" {}:{}", checker, n);
         fmt::print("\nrare events:");
-        for (const auto& [name, n] : rare_) fmt::print(" {}:{}", name, n);
+        for (const auto& [name, n] : rare_)
+            fmt::print(" {}:{}", name, n);
         fmt::print("\n");
-        for (const auto& [place, n] : failures_by_place_) fmt::print("failed {} x {}\n", n, place);
+        for (const auto& [place, n] : failures_by_place_)
+            fmt::print("failed {} x {}\n", n, place);
         if (worst_ != EXIT_CLEAN) return worst_;
         if (lost_worker_) return EXIT_HARNESS;
         if (g_signal != 0) return SIGNAL_EXIT_BASE + g_signal;
         const std::vector<std::string> gentle = too_gentle();
-        for (const std::string& reason : gentle) fmt::print("too gentle: {}\n", reason);
+        for (const std::string& reason : gentle)
+            fmt::print("too gentle: {}\n", reason);
         if (!gentle.empty()) return EXIT_VACUOUS;
         fmt::print("clean\n");
         return EXIT_CLEAN;
@@ -317,8 +337,10 @@ class Sweep {
     std::vector<std::string> too_gentle() {
         std::vector<std::string> reasons;
         if (judged_ < JUDGED_SEEDS_MIN) return reasons;
-        if (percent(vacuous_) > VACUOUS_PERCENT_MAX) reasons.push_back(fmt::format("{} vacuous seeds", vacuous_));
-        if (median(acked_) < MEDIAN_ACKED_PUBS_MIN) reasons.push_back("the median seed acknowledges too few PUBs");
+        if (percent(vacuous_) > VACUOUS_PERCENT_MAX)
+            reasons.push_back(fmt::format("{} vacuous seeds", vacuous_));
+        if (median(acked_) < MEDIAN_ACKED_PUBS_MIN)
+            reasons.push_back("the median seed acknowledges too few PUBs");
         if (options_.run.nemesis != "none" && median(faults_) < MEDIAN_FAULTS_MIN) {
             reasons.push_back("the median seed has too few faults");
         }
@@ -332,7 +354,8 @@ class Sweep {
         }
         for (const int checker : CHECKERS) {
             const bool off = checker == 16 && options_.check_twice_every == 0;
-            if (checks_[checker] == 0 && !off) reasons.push_back(fmt::format("checker {} judged nothing", checker));
+            if (checks_[checker] == 0 && !off)
+                reasons.push_back(fmt::format("checker {} judged nothing", checker));
         }
         return reasons;
     }

@@ -17,17 +17,18 @@ namespace mortar::sim {
 inline constexpr std::uint64_t SWEEP_SEEDS_MAX = 100'000'000;
 
 struct SweepOptions {
-    std::string program = "sim";    // for the lines that repeat a failure
+    std::string program = "sim";  // for the lines that repeat a failure
     std::uint64_t first_seed = 1;
     std::uint64_t last_seed = 1000;
     unsigned jobs = 1;
     std::uint64_t shard_index = 0;  // this one of shard_count; --shard 1/4 is index 0
     std::uint64_t shard_count = 1;
-    std::string state_file;         // empty = no resume
-    std::string save_failures;      // folder for .seed files of failures; empty = none
+    std::string state_file;     // empty = no resume
+    std::string save_failures;  // folder for .seed files of failures; empty = none
     std::uint64_t stop_after_failures = 10;
-    std::uint64_t check_twice_every = 20;  // each n-th seed runs twice and must give one trace hash; 0 = never
-    RunOptions run;                 // seed is replaced
+    std::uint64_t check_twice_every =
+        20;          // each n-th seed runs twice and must give one trace hash; 0 = never
+    RunOptions run;  // seed is replaced
 };
 
 // 0 clean, 1 a seed failed, 3 too gentle, 4 non-determinism, 5 harness fault; 130 or 143 when SIGINT or SIGTERM ended it

@@ -35,9 +35,9 @@ void Tap::on_client_bytes(ConnId conn, ByteSpan bytes) {
     Connection& connection = connections_[conn];
     if (connection.client_garbage) return;
     connection.from_client.insert(connection.from_client.end(), bytes.begin(), bytes.end());
-    connection.client_garbage = !cut_frames(connection.from_client, [&](std::uint8_t op, ByteSpan payload) {
-        client_frame(conn, connection, op, payload);
-    });
+    connection.client_garbage = !cut_frames(
+        connection.from_client,
+        [&](std::uint8_t op, ByteSpan payload) { client_frame(conn, connection, op, payload); });
 }
 
 void Tap::client_frame(ConnId id, Connection& connection, std::uint8_t op, ByteSpan payload) {
@@ -52,8 +52,8 @@ void Tap::client_frame(ConnId id, Connection& connection, std::uint8_t op, ByteS
                            .asked = {pub->topic_id, pub->partition},
                            .producer_id = pub->producer_id,
                            .producer_seq = pub->producer_seq,
-                           .digest = payload_digest(pub->key.data(), pub->key.size(), pub->value.data(),
-                                                    pub->value.size())};
+                           .digest = payload_digest(pub->key.data(), pub->key.size(),
+                                                    pub->value.data(), pub->value.size())};
             tell([&](Checker& checker) { checker.on_pub(request.pub); });
             break;
         }
@@ -61,7 +61,8 @@ void Tap::client_frame(ConnId id, Connection& connection, std::uint8_t op, ByteS
             const Result<wire::Declare> declare = wire::decode_declare(payload);
             if (!declare.ok()) break;
             constexpr std::uint16_t DELETES_TOPIC = wire::DECLARE_FLAG_DELETE;
-            request.deletes_topic = declare->flags == DELETES_TOPIC && declare->partition_count != 0;
+            request.deletes_topic =
+                declare->flags == DELETES_TOPIC && declare->partition_count != 0;
             if (!request.deletes_topic) break;
             request.topic_id = TopicId(declare->partition_count);
             tell([&](Checker& checker) { checker.on_topic_delete_sent(request.topic_id); });
@@ -87,7 +88,8 @@ void Tap::client_frame(ConnId id, Connection& connection, std::uint8_t op, ByteS
         case wire::Op::NACK: {
             const Result<wire::Nack> nack = wire::decode_nack(payload);
             if (!nack.ok()) break;
-            request.where = where(connection, nack->subscription_id, nack->topic_id, nack->partition);
+            request.where =
+                where(connection, nack->subscription_id, nack->topic_id, nack->partition);
             request.sequence = nack->seq;
             break;
         }
@@ -103,8 +105,8 @@ void Tap::client_frame(ConnId id, Connection& connection, std::uint8_t op, ByteS
     connection.waiting.push_back(std::move(request));
 }
 
-GroupPartition Tap::where(const Connection& connection, SubscriptionId subscription_id, TopicId topic_id,
-                          PartitionIndex partition) const {
+GroupPartition Tap::where(const Connection& connection, SubscriptionId subscription_id,
+                          TopicId topic_id, PartitionIndex partition) const {
     const auto found = connection.subscriptions.find(subscription_id);
     return {found == connection.subscriptions.end() ? std::string() : found->second.first,
             {topic_id, partition}};
@@ -117,7 +119,8 @@ void Tap::on_broker_bytes(ConnId conn, ByteSpan bytes) {
     const bool sound = cut_frames(connection.from_broker, [&](std::uint8_t op, ByteSpan payload) {
         broker_frame(conn, connection, op, payload);
     });
-    if (!sound) tell([&](Checker& checker) { checker.on_malformed(conn, "a frame of impossible length"); });
+    if (!sound)
+        tell([&](Checker& checker) { checker.on_malformed(conn, "a frame of impossible length"); });
 }
 
 void Tap::broker_frame(ConnId id, Connection& connection, std::uint8_t op, ByteSpan payload) {
@@ -165,7 +168,8 @@ void Tap::broker_frame(ConnId id, Connection& connection, std::uint8_t op, ByteS
 
 void Tap::answer_ok(ConnId id, Connection& connection, const wire::Ok& ok) {
     if (connection.waiting.empty() || connection.waiting.front().op != ok.request_op) {
-        const std::string what = "OK(" + std::string(wire::op_name(ok.request_op)) + ") out of turn";
+        const std::string what =
+            "OK(" + std::string(wire::op_name(ok.request_op)) + ") out of turn";
         return tell([&](Checker& checker) { checker.on_malformed(id, what); });
     }
     const Request request = std::move(connection.waiting.front());
@@ -174,7 +178,9 @@ void Tap::answer_ok(ConnId id, Connection& connection, const wire::Ok& ok) {
         case wire::Op::PUB: {
             const Result<wire::PubResult> result = wire::decode_pub_result(ok.result);
             if (!result.ok()) {
-                return tell([&](Checker& checker) { checker.on_malformed(id, result.error().to_string()); });
+                return tell([&](Checker& checker) {
+                    checker.on_malformed(id, result.error().to_string());
+                });
             }
             ++acked_pubs_;
             return tell([&](Checker& checker) { checker.on_pub_ok(request.pub, *result); });
@@ -185,7 +191,9 @@ void Tap::answer_ok(ConnId id, Connection& connection, const wire::Ok& ok) {
         case wire::Op::SUB: {
             const Result<wire::SubResult> result = wire::decode_sub_result(ok.result);
             if (!result.ok()) {
-                return tell([&](Checker& checker) { checker.on_malformed(id, result.error().to_string()); });
+                return tell([&](Checker& checker) {
+                    checker.on_malformed(id, result.error().to_string());
+                });
             }
             connection.subscriptions[result->subscription_id] = {request.group, request.topic_id};
             tell([&](Checker& checker) {
@@ -198,13 +206,17 @@ void Tap::answer_ok(ConnId id, Connection& connection, const wire::Ok& ok) {
         case wire::Op::ACK:
             if (request.progress) return;
             ++acked_messages_;
-            return tell([&](Checker& checker) { checker.on_ack_ok(request.where, request.sequence); });
+            return tell(
+                [&](Checker& checker) { checker.on_ack_ok(request.where, request.sequence); });
         case wire::Op::NACK:
-            return tell([&](Checker& checker) { checker.on_nack_ok(request.where, request.sequence); });
+            return tell(
+                [&](Checker& checker) { checker.on_nack_ok(request.where, request.sequence); });
         case wire::Op::CREDIT: {
             const Result<wire::CreditResult> result = wire::decode_credit_result(ok.result);
             if (!result.ok()) {
-                return tell([&](Checker& checker) { checker.on_malformed(id, result.error().to_string()); });
+                return tell([&](Checker& checker) {
+                    checker.on_malformed(id, result.error().to_string());
+                });
             }
             return tell([&](Checker& checker) {
                 checker.on_credit(id, request.where, result->granted_count, result->granted_bytes);

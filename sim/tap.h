@@ -29,12 +29,12 @@ class Tap {
     struct Request {
         wire::Op op;
         PubRequest pub;
-        std::string group;       // SUB
-        TopicId topic_id;        // SUB; DECLARE that deletes a topic
+        std::string group;  // SUB
+        TopicId topic_id;   // SUB; DECLARE that deletes a topic
         bool deletes_topic = false;
         std::uint32_t credit_count = 0;
         std::uint32_t credit_bytes = 0;
-        GroupPartition where;    // ACK, NACK, CREDIT
+        GroupPartition where;  // ACK, NACK, CREDIT
         Sequence sequence;
         bool progress = false;
     };
@@ -51,11 +51,12 @@ class Tap {
     void broker_frame(ConnId id, Connection& connection, std::uint8_t op, ByteSpan payload);
     void answer_ok(ConnId id, Connection& connection, const wire::Ok& ok);
     void answer_error(ConnId id, Connection& connection, const wire::Err& err);
-    GroupPartition where(const Connection& connection, SubscriptionId subscription_id, TopicId topic_id,
-                         PartitionIndex partition) const;
+    GroupPartition where(const Connection& connection, SubscriptionId subscription_id,
+                         TopicId topic_id, PartitionIndex partition) const;
     template <class Call>
     void tell(Call call) {
-        for (auto& checker : checkers_) call(*checker);
+        for (auto& checker : checkers_)
+            call(*checker);
     }
 
     std::vector<std::unique_ptr<Checker>>& checkers_;

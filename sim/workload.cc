@@ -17,7 +17,8 @@ constexpr std::uint64_t CHURN_PRODUCER = 1000;  // in payloads, apart from the o
 
 std::string unique_value(std::uint64_t producer, std::uint64_t number, std::size_t bytes) {
     std::string value = "p" + std::to_string(producer) + ":" + std::to_string(number) + ":";
-    while (value.size() < bytes) value += static_cast<char>('a' + (value.size() + number) % 26);
+    while (value.size() < bytes)
+        value += static_cast<char>('a' + (value.size() + number) % 26);
     return value;
 }
 
@@ -74,9 +75,12 @@ Workload::~Workload() {
 }
 
 void Workload::start() {
-    for (const auto& app : producers_) start_producer(*app);
-    for (const auto& app : consumers_) start_consumer(*app);
-    for (const auto& app : churns_) start_churn(*app);
+    for (const auto& app : producers_)
+        start_producer(*app);
+    for (const auto& app : consumers_)
+        start_consumer(*app);
+    for (const auto& app : churns_)
+        start_churn(*app);
     for (SimNode* node : hostile_nodes_) {
         node->scheduler().spawn("app.hostile", [this, node](Fiber& fiber) {
             Env env = node->env();
@@ -87,9 +91,12 @@ void Workload::start() {
 
 std::vector<SimNode*> Workload::nodes() const {
     std::vector<SimNode*> nodes;
-    for (const auto& app : producers_) nodes.push_back(app->node);
-    for (const auto& app : consumers_) nodes.push_back(app->node);
-    for (const auto& app : churns_) nodes.push_back(app->node);
+    for (const auto& app : producers_)
+        nodes.push_back(app->node);
+    for (const auto& app : consumers_)
+        nodes.push_back(app->node);
+    for (const auto& app : churns_)
+        nodes.push_back(app->node);
     return nodes;
 }
 
@@ -99,7 +106,8 @@ bool Workload::producers_done() const {
            std::all_of(churns_.begin(), churns_.end(), is_done);
 }
 bool Workload::consumers_done() const {
-    return std::all_of(consumers_.begin(), consumers_.end(), [](const auto& app) { return app->done; });
+    return std::all_of(consumers_.begin(), consumers_.end(),
+                       [](const auto& app) { return app->done; });
 }
 void Workload::finish_consumers() {
     finishing_ = true;
@@ -152,13 +160,15 @@ void Workload::run_producer(Fiber& fiber, ProducerApp& app) {
     Rng rng = env.rng.stream("app.producer");
     client::ProducerOptions options;
     options.idempotent = !rng.chance_per_mille(params_["plain_per_mille"]);
-    app.producer = std::make_unique<client::Producer>(client::client_env(env), link_options("producer"), options);
+    app.producer = std::make_unique<client::Producer>(client::client_env(env),
+                                                      link_options("producer"), options);
     client::Producer& producer = *app.producer;
     producer.start();
 
     const std::uint64_t burst = params_["burst"];
-    const std::int64_t pause_us = static_cast<std::int64_t>(
-        1'000'000 * burst * params_["producers"] / std::max<std::uint64_t>(1, params_["pubs_per_s"]));
+    const std::int64_t pause_us =
+        static_cast<std::int64_t>(1'000'000 * burst * params_["producers"] /
+                                  std::max<std::uint64_t>(1, params_["pubs_per_s"]));
     while (faults_on()) {
         for (std::uint64_t i = 0; i < burst; ++i) {
             const std::string topic = topic_name(rng.below(params_["topics"]));
@@ -170,16 +180,19 @@ void Workload::run_producer(Fiber& fiber, ProducerApp& app) {
                     if (published.ok()) {
                         ++published_;
                     } else if (idempotent && !published.is(ErrorCode::CONNECTION_CLOSED)) {
-                        failures_.push_back("an idempotent PUB failed: " + published.error().to_string());
+                        failures_.push_back("an idempotent PUB failed: " +
+                                            published.error().to_string());
                     }
                 });
-            if (!accepted.ok()) failures_.push_back("a PUB was not taken: " + accepted.error().to_string());
+            if (!accepted.ok())
+                failures_.push_back("a PUB was not taken: " + accepted.error().to_string());
         }
         const std::int64_t pause = rng.between(pause_us / 2, pause_us * 3 / 2);
         if (!env.scheduler.sleep_until(fiber, env.clock.now() + microseconds(pause)).ok()) return;
     }
     const Result<void> flushed = producer.flush(fiber, deadline_after(env.clock, FLUSH_PATIENCE));
-    if (!flushed.ok()) failures_.push_back("a producer cannot flush: " + flushed.error().to_string());
+    if (!flushed.ok())
+        failures_.push_back("a producer cannot flush: " + flushed.error().to_string());
     producer.close(fiber);
     app.done = true;
 }
@@ -192,9 +205,10 @@ void Workload::run_churn(Fiber& fiber, ChurnApp& app) {
     while (faults_on()) {
         const std::string topic = "churn" + std::to_string(++next_churn_);
         app.topics.insert(topic);
-        const Result<client::TopicInfo> created = client::create_topic(
-            fiber, client::client_env(env), *app.link, topic, static_cast<std::uint16_t>(1 + rng.below(2)),
-            deadline_after(env.clock, SETUP_PATIENCE));
+        const Result<client::TopicInfo> created =
+            client::create_topic(fiber, client::client_env(env), *app.link, topic,
+                                 static_cast<std::uint16_t>(1 + rng.below(2)),
+                                 deadline_after(env.clock, SETUP_PATIENCE));
         if (created.is(ErrorCode::CANCELLED)) return;
         if (created.ok()) {
             use_topic(fiber, app, rng, topic);
@@ -214,19 +228,20 @@ void Workload::run_churn(Fiber& fiber, ChurnApp& app) {
 // Publishes, perhaps consumes, and deletes the topic under their hands.
 void Workload::use_topic(Fiber& fiber, ChurnApp& app, Rng& rng, const std::string& topic) {
     Env env = app.node->env();
-    app.producer = std::make_unique<client::Producer>(client::client_env(env), link_options("churn.producer"),
-                                                      client::ProducerOptions{});
+    app.producer = std::make_unique<client::Producer>(
+        client::client_env(env), link_options("churn.producer"), client::ProducerOptions{});
     app.producer->start();
     publish_some(fiber, app, rng, topic);
     if (rng.one_in(2)) {
         client::ConsumerOptions options;
         options.topic = topic;
         options.group = "of." + topic;
-        app.consumer =
-            std::make_unique<client::Consumer>(client::client_env(env), link_options("churn.consumer"), options);
+        app.consumer = std::make_unique<client::Consumer>(client::client_env(env),
+                                                          link_options("churn.consumer"), options);
         app.consumer->start();
         for (int i = 0; i < CHURN_MESSAGES_MAX; ++i) {
-            const Result<client::Message> message = app.consumer->next(fiber, deadline_after(env.clock, STEP_WAIT));
+            const Result<client::Message> message =
+                app.consumer->next(fiber, deadline_after(env.clock, STEP_WAIT));
             if (message.ok() && rng.one_in(2)) app.consumer->ack(*message);
         }
         if (rng.one_in(2)) {
@@ -249,17 +264,18 @@ void Workload::publish_some(Fiber& fiber, ChurnApp& app, Rng& rng, const std::st
     const std::uint64_t count = rng.below(CHURN_MESSAGES_MAX);
     for (std::uint64_t i = 0; i < count; ++i) {
         const std::string key = "k" + std::to_string(rng.below(4));
-        (void)app.producer->publish_async(fiber, topic, key,
-                                          unique_value(CHURN_PRODUCER, ++next_number_, rng.below(300)),
-                                          [](const Result<client::Published>&) {});
+        (void)app.producer->publish_async(
+            fiber, topic, key, unique_value(CHURN_PRODUCER, ++next_number_, rng.below(300)),
+            [](const Result<client::Published>&) {});
     }
 }
 
 // False when the process ends.
 bool Workload::delete_topic(Fiber& fiber, ChurnApp& app, const std::string& topic) {
     Env env = app.node->env();
-    const Result<client::TopicInfo> deleted = client::delete_topic(fiber, client::client_env(env), *app.link, topic,
-                                                                   deadline_after(env.clock, SETUP_PATIENCE));
+    const Result<client::TopicInfo> deleted =
+        client::delete_topic(fiber, client::client_env(env), *app.link, topic,
+                             deadline_after(env.clock, SETUP_PATIENCE));
     if (deleted.is(ErrorCode::CANCELLED)) return false;
     // Its creation may never have got through.
     if (!deleted.ok() && !deleted.is(ErrorCode::UNKNOWN_TOPIC)) {
@@ -297,7 +313,8 @@ void Workload::on_node_up(SimNode& node) {
 }
 
 void Workload::start_producer(ProducerApp& app) {
-    app.node->scheduler().spawn("app.producer", [this, &app](Fiber& fiber) { run_producer(fiber, app); });
+    app.node->scheduler().spawn("app.producer",
+                                [this, &app](Fiber& fiber) { run_producer(fiber, app); });
 }
 
 void Workload::start_churn(ChurnApp& app) {
@@ -305,7 +322,8 @@ void Workload::start_churn(ChurnApp& app) {
 }
 
 void Workload::start_consumer(ConsumerApp& app) {
-    app.node->scheduler().spawn("app.consumer", [this, &app](Fiber& fiber) { run_consumer(fiber, app); });
+    app.node->scheduler().spawn("app.consumer",
+                                [this, &app](Fiber& fiber) { run_consumer(fiber, app); });
 }
 
 void Workload::run_consumer(Fiber& fiber, ConsumerApp& app) {
@@ -318,11 +336,12 @@ void Workload::run_consumer(Fiber& fiber, ConsumerApp& app) {
         client::ConsumerOptions options;
         options.topic = topic_of_group(params_, app.index);
         options.group = group_name(app.index);
-        options.start_policy =
-            app.index < params_["latest_groups"] ? wire::StartPolicy::LATEST : wire::StartPolicy::EARLIEST;
+        options.start_policy = app.index < params_["latest_groups"] ? wire::StartPolicy::LATEST
+                                                                    : wire::StartPolicy::EARLIEST;
         options.credit_count = static_cast<std::uint16_t>(params_["window"]);
         options.lease = milliseconds(static_cast<std::int64_t>(params_["lease_ms"]));
-        app.consumer = std::make_unique<client::Consumer>(client::client_env(env), link_options("consumer"), options);
+        app.consumer = std::make_unique<client::Consumer>(client::client_env(env),
+                                                          link_options("consumer"), options);
         app.consumer->start();
         while (!finishing_ && consume_one(fiber, app, rng, *app.consumer)) {
         }
@@ -349,7 +368,8 @@ bool Workload::consume_one(Fiber& fiber, ConsumerApp& app, Rng& rng, client::Con
     }
     const std::uint64_t handler_ms = params_["handler_ms_max"];
     if (handler_ms != 0 && rng.one_in(8)) {
-        const Duration handling = milliseconds(static_cast<std::int64_t>(rng.below(handler_ms + 1)));
+        const Duration handling =
+            milliseconds(static_cast<std::int64_t>(rng.below(handler_ms + 1)));
         if (!env.scheduler.sleep_until(fiber, env.clock.now() + handling).ok()) return false;
     }
     if (faults_on()) {

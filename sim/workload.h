@@ -33,7 +33,8 @@ class Workload {
 
     void start();
     std::vector<SimNode*> nodes() const;
-    bool producers_done() const;      // published all, flushed, closed; topics that were made to go are gone
+    bool producers_done()
+        const;  // published all, flushed, closed; topics that were made to go are gone
     // Consumers leave their groups and close.
     void finish_consumers();
     bool consumers_done() const;
@@ -69,7 +70,8 @@ class Workload {
         std::unique_ptr<client::Link> link;
         std::unique_ptr<client::Producer> producer;
         std::unique_ptr<client::Consumer> consumer;
-        std::set<std::string> topics;  // created, or perhaps created, and not deleted yet; survives its process
+        std::set<std::string>
+            topics;  // created, or perhaps created, and not deleted yet; survives its process
         bool done = false;
     };
 

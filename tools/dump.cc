@@ -81,9 +81,12 @@ std::string printable(ByteSpan bytes, char first = '!') {
 
 std::string_view kind_name(RecordKind kind) {
     switch (kind) {
-        case RecordKind::CLIENT: return "client";
-        case RecordKind::DEAD_LETTER: return "dead_letter";
-        case RecordKind::REPLAY: return "replay";
+        case RecordKind::CLIENT:
+            return "client";
+        case RecordKind::DEAD_LETTER:
+            return "dead_letter";
+        case RecordKind::REPLAY:
+            return "replay";
     }
     return "unknown";
 }
@@ -91,7 +94,8 @@ std::string_view kind_name(RecordKind kind) {
 void print_record(const Record& record, std::size_t file_offset, bool first_of_batch) {
     std::cout << "record offset=" << file_offset << " bytes=" << record_bytes(record)
               << " sequence=" << record.sequence.value << " kind=" << kind_name(record.kind)
-              << " producer_id=" << record.producer_id.value << " producer_seq=" << record.producer_seq.value
+              << " producer_id=" << record.producer_id.value
+              << " producer_seq=" << record.producer_seq.value
               << " timestamp_unix_ms=" << record.timestamp_unix_ms
               << " leader_epoch=" << record.leader_epoch.value << " key=" << printable(record.key)
               << " value_bytes=" << record.value.size() << (first_of_batch ? " batch" : "");
@@ -144,11 +148,13 @@ Dumped dump_segment(ByteSpan bytes, const std::string& path) {
         }
         // No record here: the end if only zeros follow.
         std::size_t used = at;
-        while (used < bytes.size() && bytes[used] == std::byte{0}) ++used;
+        while (used < bytes.size() && bytes[used] == std::byte{0})
+            ++used;
         if (used == bytes.size()) break;
         const std::size_t next = find_record(bytes, at + 1);
         std::cout << "DAMAGE offset=" << at << " no valid record before offset " << next
-                  << (next == bytes.size() ? " (the end: damage or an unfinished write)" : "") << "\n";
+                  << (next == bytes.size() ? " (the end: damage or an unfinished write)" : "")
+                  << "\n";
         dumped.sound = false;
         at = next;
     }
@@ -176,11 +182,12 @@ Dumped dump_index(ByteSpan bytes, const std::string& path) {
     Dumped dumped{!index.entries().empty() || bytes.empty(), true};
     std::cout << "index entries=" << index.entries().size()
               << (dumped.sound ? "" : " DAMAGE: not a list of ascending entries") << "\n";
-    const auto segment = read_whole(path.substr(0, path.size() - std::string_view(".idx").size()) + ".seg");
+    const auto segment =
+        read_whole(path.substr(0, path.size() - std::string_view(".idx").size()) + ".seg");
     for (const IndexEntry& entry : index.entries()) {
         std::cout << "entry sequence=" << entry.sequence.value
-                  << " timestamp_unix_ms=" << entry.timestamp_unix_ms << " offset=" << entry.file_offset
-                  << " bytes=" << entry.record_bytes;
+                  << " timestamp_unix_ms=" << entry.timestamp_unix_ms
+                  << " offset=" << entry.file_offset << " bytes=" << entry.record_bytes;
         if (segment.ok()) {
             const bool inside = entry.file_offset < segment->size();
             const Result<Record> record =
@@ -205,10 +212,12 @@ Dumped bad_file(std::string_view kind, const Error& error, const std::string& pa
 Dumped dump_windows(ByteSpan bytes, const std::string& path) {
     const Result<ProducerWindows::Decoded> decoded = ProducerWindows::decode(bytes, path);
     if (!decoded.ok()) return bad_file("producers", decoded.error(), path);
-    std::cout << "producers version=" << int{PRODUCER_WINDOWS_VERSION} << " through_sequence=" << decoded->through.value
+    std::cout << "producers version=" << int{PRODUCER_WINDOWS_VERSION}
+              << " through_sequence=" << decoded->through.value
               << " count=" << decoded->windows.producer_count() << "\n";
     decoded->windows.for_each_run([](const ProducerWindows::RunView& run) {
-        std::cout << "run producer_id=" << run.producer_id.value << " producer_seq=" << run.first_seq.value
+        std::cout << "run producer_id=" << run.producer_id.value
+                  << " producer_seq=" << run.first_seq.value
                   << " sequence=" << run.first_sequence.value << " count=" << run.count << "\n";
     });
     return {};
@@ -218,19 +227,24 @@ Dumped dump_cursor(ByteSpan bytes, const std::string& path) {
     const Result<CursorImage> cursor = decode_cursor(bytes);
     if (!cursor.ok()) return bad_file("cursor", cursor.error(), path);
     const SettledSet& settled = cursor->settled;
-    std::cout << "cursor version=" << int{CURSOR_VERSION} << " cursor_epoch=" << cursor->cursor_epoch
-              << " ack_floor=" << settled.ack_floor().value << " settled_above_floor=" << settled.count_above_floor()
+    std::cout << "cursor version=" << int{CURSOR_VERSION}
+              << " cursor_epoch=" << cursor->cursor_epoch
+              << " ack_floor=" << settled.ack_floor().value
+              << " settled_above_floor=" << settled.count_above_floor()
               << " unsettled=" << cursor->unsettled.size() << "\n";
-    for (Sequence first = settled.ack_floor().next(); first <= settled.highest(); first = first.next()) {
+    for (Sequence first = settled.ack_floor().next(); first <= settled.highest();
+         first = first.next()) {
         if (!settled.contains(first)) continue;
         Sequence last = first;
-        while (settled.contains(last.next())) last = last.next();
+        while (settled.contains(last.next()))
+            last = last.next();
         std::cout << "settled sequence=" << first.value << " to=" << last.value << "\n";
         first = last;
     }
     for (const UnsettledImage& message : cursor->unsettled) {
-        std::cout << "unsettled sequence=" << message.sequence.value << " failures=" << message.failures
-                  << " deliveries=" << message.deliveries << (message.is_backing_off ? " backing_off" : "") << "\n";
+        std::cout << "unsettled sequence=" << message.sequence.value
+                  << " failures=" << message.failures << " deliveries=" << message.deliveries
+                  << (message.is_backing_off ? " backing_off" : "") << "\n";
     }
     return {};
 }
@@ -239,15 +253,20 @@ void print_event(const LedgerEvent& event, std::uint64_t file_offset) {
     std::cout << "event offset=" << file_offset << " type=";
     switch (event.type) {
         case LedgerEventType::DELIVER:
-            std::cout << "DELIVER sequence=" << event.sequence.value << " deliveries=" << event.count
+            std::cout << "DELIVER sequence=" << event.sequence.value
+                      << " deliveries=" << event.count
                       << " delivery_id=" << event.delivery_id.value;
             break;
-        case LedgerEventType::ACK: std::cout << "ACK sequence=" << event.sequence.value; break;
+        case LedgerEventType::ACK:
+            std::cout << "ACK sequence=" << event.sequence.value;
+            break;
         case LedgerEventType::FAIL:
             std::cout << "FAIL sequence=" << event.sequence.value << " failures=" << event.count
                       << (event.is_backing_off ? " backing_off" : "");
             break;
-        default: std::cout << int{static_cast<std::uint8_t>(event.type)}; break;
+        default:
+            std::cout << int{static_cast<std::uint8_t>(event.type)};
+            break;
     }
     std::cout << "\n";
 }
@@ -256,41 +275,50 @@ void print_event(const LedgerEvent& event, std::uint64_t file_offset) {
 Dumped dump_ledger(ByteSpan bytes, const std::string& path) {
     const Result<ParsedLedger> ledger = parse_ledger(bytes);
     if (!ledger.ok()) return bad_file("ledger", ledger.error(), path);
-    std::cout << "ledger version=" << int{LEDGER_VERSION} << " follows_cursor_epoch=" << ledger->cursor_epoch
+    std::cout << "ledger version=" << int{LEDGER_VERSION}
+              << " follows_cursor_epoch=" << ledger->cursor_epoch
               << " events=" << ledger->events.size() << "\n";
-    for (std::size_t i = 0; i < ledger->events.size(); ++i) print_event(ledger->events[i], ledger->offsets[i]);
+    for (std::size_t i = 0; i < ledger->events.size(); ++i)
+        print_event(ledger->events[i], ledger->offsets[i]);
     if (ledger->is_torn) {
-        std::cout << "DAMAGE offset=" << ledger->end_offset << " no valid event (the end: damage or an unfinished write)\n";
+        std::cout << "DAMAGE offset=" << ledger->end_offset
+                  << " no valid event (the end: damage or an unfinished write)\n";
     }
     return {!ledger->is_torn, true};
 }
 
-Dumped dump_metadata(std::string_view kind, const Result<void>& version, bool (*dump)(ByteSpan, const std::string&, const DumpLine&),
-                     ByteSpan bytes, const std::string& path) {
+Dumped dump_metadata(std::string_view kind, const Result<void>& version,
+                     bool (*dump)(ByteSpan, const std::string&, const DumpLine&), ByteSpan bytes,
+                     const std::string& path) {
     if (version.is(ErrorCode::UNSUPPORTED_FORMAT)) return bad_file(kind, version.error(), path);
-    const bool sound = dump(bytes, path, [](const std::string& line) { std::cout << line << "\n"; });
+    const bool sound =
+        dump(bytes, path, [](const std::string& line) { std::cout << line << "\n"; });
     std::cout << "end " << kind << (sound ? "" : " DAMAGE: see the lines above") << "\n";
     return {sound, true};
 }
 Dumped dump_meta_log(ByteSpan bytes, const std::string& path) {
-    return dump_metadata("metadata log", check_metadata_log_head(bytes, path), dump_metadata_log, bytes, path);
+    return dump_metadata("metadata log", check_metadata_log_head(bytes, path), dump_metadata_log,
+                         bytes, path);
 }
 Dumped dump_meta_snapshot(ByteSpan bytes, const std::string& path) {
     const Result<Catalog> catalog = parse_metadata_snapshot(bytes, path);
-    return dump_metadata("metadata snapshot", catalog.ok() ? Result<void>() : Result<void>(catalog.error()),
+    return dump_metadata("metadata snapshot",
+                         catalog.ok() ? Result<void>() : Result<void>(catalog.error()),
                          dump_metadata_snapshot, bytes, path);
 }
 
 Dumped dump_promise(ByteSpan bytes, const std::string& path) {
     const Result<Promise> promise = decode_promise(bytes);
     if (!promise.ok()) return bad_file("replica state", promise.error(), path);
-    std::cout << "replica state version=" << int{PROMISE_VERSION} << " node_id=" << promise->node_id.value
-              << " cluster_id=" << to_hex(promise->cluster_id) << " leader_epoch=" << promise->leader_epoch.value << "\n";
+    std::cout << "replica state version=" << int{PROMISE_VERSION}
+              << " node_id=" << promise->node_id.value
+              << " cluster_id=" << to_hex(promise->cluster_id)
+              << " leader_epoch=" << promise->leader_epoch.value << "\n";
     return {};
 }
 
 struct Dumper {
-    std::string_view magic;   // at the front of the file; empty: by suffix
+    std::string_view magic;  // at the front of the file; empty: by suffix
     std::string_view suffix;
     Dumped (*dump)(ByteSpan bytes, const std::string& path);
 };
@@ -308,7 +336,8 @@ constexpr Dumper DUMPERS[] = {
 
 const Dumper* find_dumper(ByteSpan bytes, const std::string& path) {
     for (const Dumper& dumper : DUMPERS) {
-        if (!dumper.magic.empty() && as_string_view(bytes).starts_with(dumper.magic)) return &dumper;
+        if (!dumper.magic.empty() && as_string_view(bytes).starts_with(dumper.magic))
+            return &dumper;
     }
     for (const Dumper& dumper : DUMPERS) {
         if (path.ends_with(dumper.suffix)) return &dumper;
@@ -324,7 +353,8 @@ int dump_file(const std::string& path) {
     }
     const Dumper* dumper = find_dumper(*bytes, path);
     if (dumper == nullptr) {
-        std::cerr << "mortarmq-dump: " << path << ": neither its first bytes nor its name are of a MortarMQ file\n";
+        std::cerr << "mortarmq-dump: " << path
+                  << ": neither its first bytes nor its name are of a MortarMQ file\n";
         return EXIT_UNREADABLE;
     }
     std::cout << "# " << path << "\n";
@@ -359,7 +389,8 @@ int run(const std::vector<std::string>& words) {
         return EXIT_ARGUMENTS;
     }
     int worst = EXIT_SOUND;
-    for (const std::string& path : paths) worst = std::max(worst, dump_file(path));
+    for (const std::string& path : paths)
+        worst = std::max(worst, dump_file(path));
     return worst;
 }
 

@@ -23,9 +23,11 @@ constexpr char HELP[] =
     "usage: mortarmq-hash-token [--new]\n"
     "\n"
     "Prints the digest of a client token: a line for data_dir/auth/client.sha256.\n"
-    "Without arguments one token is read from the standard input (one line; its end does not count).\n"
+    "Without arguments one token is read from the standard input (one line; its end does not "
+    "count).\n"
     "\n"
-    "  --new       make a token from 32 random bytes; prints two lines, `token ...` and `digest ...`\n"
+    "  --new       make a token from 32 random bytes; prints two lines, `token ...` and `digest "
+    "...`\n"
     "  --help      this text\n"
     "  --version   the version\n"
     "\n"
@@ -58,7 +60,8 @@ int hash_input() {
     if (token.ends_with('\n')) token.pop_back();
     if (token.ends_with('\r')) token.pop_back();
     if (token.empty() || token.size() > TOKEN_BYTES_MAX || token.find('\n') != std::string::npos) {
-        std::fprintf(stderr, "mortarmq-hash-token: a token is one line of 1..%zu bytes\n", TOKEN_BYTES_MAX);
+        std::fprintf(stderr, "mortarmq-hash-token: a token is one line of 1..%zu bytes\n",
+                     TOKEN_BYTES_MAX);
         return BAD_ARGUMENTS;
     }
     std::printf("%s\n", digest_line(token).c_str());
@@ -83,5 +86,6 @@ int run(int argument_count, char** arguments) {
 
 int main(int argument_count, char** arguments) {
     mortar::open_standard_files();
-    return mortar::finish_output("mortarmq-hash-token", run(argument_count, arguments), OUTPUT_LOST);
+    return mortar::finish_output("mortarmq-hash-token", run(argument_count, arguments),
+                                 OUTPUT_LOST);
 }

@@ -47,7 +47,8 @@ void set_examples(CLI::App* command, const std::string& examples) {
 
 // CLI11 reads -1 as the largest number.
 std::string check_digits(const std::string& text) {
-    const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    const bool is_number =
+        !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
     return is_number ? std::string() : "not a whole number: " + text;
 }
 
@@ -123,10 +124,11 @@ void add_topics(CLI::App& app, Arguments& arguments) {
             return topics_list(fiber, session, arguments.list);
         };
     });
-    set_examples(list,
-                 "  mortarmq topics list                     with a line of headings on a terminal\n"
-                 "  mortarmq topics list --all --json\n"
-                 "  mortarmq --admin host:7190 topics list   it is the admin server that is asked\n");
+    set_examples(
+        list,
+        "  mortarmq topics list                     with a line of headings on a terminal\n"
+        "  mortarmq topics list --all --json\n"
+        "  mortarmq --admin host:7190 topics list   it is the admin server that is asked\n");
 }
 
 void add_produce(CLI::App& app, Arguments& arguments) {
@@ -196,7 +198,8 @@ void add_consume(CLI::App& app, Arguments& arguments) {
 // The command that the words led to so far.
 const CLI::App* deepest_command(const CLI::App& app) {
     const CLI::App* command = &app;
-    while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+    while (!command->get_subcommands().empty())
+        command = command->get_subcommands().front();
     return command;
 }
 

@@ -45,7 +45,8 @@ struct Arguments {
 };
 
 constexpr std::string_view DAMAGE_ADVICE =
-    "restore the data_dir from a backup, or start with an empty one; mortarmq-dump shows what is damaged";
+    "restore the data_dir from a backup, or start with an empty one; mortarmq-dump shows what is "
+    "damaged";
 
 int exit_code_of(ErrorCode code) {
     switch (code) {
@@ -93,7 +94,8 @@ Result<Config> load_config(const Arguments& arguments) {
         const Result<std::string> text =
             mortar::read_text_file(arguments.config_path, mortar::CONFIG_BYTES_MAX);
         if (!text.ok())
-            return mortar::make_error(ErrorCode::INVALID_CONFIG, "--config: " + text.error().detail);
+            return mortar::make_error(ErrorCode::INVALID_CONFIG,
+                                      "--config: " + text.error().detail);
         config = MORTAR_TRY(mortar::parse_config(*text));
     }
     MORTAR_TRY(mortar::check_supported(config));

@@ -19,7 +19,8 @@ constexpr std::size_t ORIGIN_BYTES_MAX = 300;
 constexpr std::size_t ORIGIN_COUNT_MAX = 64;
 constexpr std::string_view COMMENT_KEY = "_comment";
 constexpr std::string_view OFF = "off";
-constexpr std::string_view LEVELS[] = {"error", "warn", "info", "debug"};  // in the order of LogLevel
+constexpr std::string_view LEVELS[] = {"error", "warn", "info",
+                                       "debug"};  // in the order of LogLevel
 
 Error invalid(std::string detail) {
     return make_error(ErrorCode::INVALID_CONFIG, std::move(detail));
@@ -33,22 +34,25 @@ std::string shown(const JsonValue& value) {
 }
 
 // `key: value is a string; allowed: ...`
-Error refused(std::string_view key, const JsonValue& value, std::string_view why, std::string_view allowed) {
-    return invalid(std::string(key) + ": " + shown(value) + " " + std::string(why) + "; allowed: " +
-                   std::string(allowed));
+Error refused(std::string_view key, const JsonValue& value, std::string_view why,
+              std::string_view allowed) {
+    return invalid(std::string(key) + ": " + shown(value) + " " + std::string(why) +
+                   "; allowed: " + std::string(allowed));
 }
 Error wrong_type(std::string_view key, const JsonValue& value, std::string_view allowed) {
     return refused(key, value, "is " + std::string(json_kind_name(value.kind)), allowed);
 }
 
-Result<std::uint64_t> take_number(std::string_view key, const JsonValue& value, std::string_view allowed,
-                                  std::uint64_t low, std::uint64_t high) {
+Result<std::uint64_t> take_number(std::string_view key, const JsonValue& value,
+                                  std::string_view allowed, std::uint64_t low, std::uint64_t high) {
     if (!value.is(Kind::UNSIGNED)) return wrong_type(key, value, allowed);
-    if (value.number < low || value.number > high) return refused(key, value, "is out of range", allowed);
+    if (value.number < low || value.number > high)
+        return refused(key, value, "is out of range", allowed);
     return value.number;
 }
 
-Result<std::string> take_string(std::string_view key, const JsonValue& value, std::string_view allowed) {
+Result<std::string> take_string(std::string_view key, const JsonValue& value,
+                                std::string_view allowed) {
     if (!value.is(Kind::STRING)) return wrong_type(key, value, allowed);
     return value.text;
 }
@@ -61,7 +65,8 @@ Result<std::string> take_address(std::string_view key, const JsonValue& value, b
     const Result<ListenAddress> address = parse_address(text);
     if (!address.ok()) return refused(key, value, "is not an address", ADDRESS_ALLOWED);
     if (needs_port && (address->port == 0 || is_wildcard_host(address->host))) {
-        return refused(key, value, "cannot be connected to", "the address at which others reach that node");
+        return refused(key, value, "cannot be connected to",
+                       "the address at which others reach that node");
     }
     return text;
 }
@@ -69,7 +74,8 @@ Result<std::string> take_address(std::string_view key, const JsonValue& value, b
 // How many letters must be added, removed or changed to make one of the other.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t j = 0; j <= b.size(); ++j)
+        row[j] = j;
     for (std::size_t i = 1; i <= a.size(); ++i) {
         std::size_t diagonal = std::exchange(row[0], i);
         for (std::size_t j = 1; j <= b.size(); ++j) {
@@ -105,7 +111,8 @@ Error unknown_key(std::string_view prefix, const std::string& key, const Names& 
 constexpr std::string_view PEER_KEYS[] = {"node_id", "addr", "client_addr"};
 
 Result<PeerConfig> take_peer(const std::string& where, const JsonValue& value) {
-    if (!value.is(Kind::OBJECT)) return wrong_type(where, value, "{\"node_id\", \"addr\", \"client_addr\"?}");
+    if (!value.is(Kind::OBJECT))
+        return wrong_type(where, value, "{\"node_id\", \"addr\", \"client_addr\"?}");
     PeerConfig peer;
     for (std::size_t i = 0; i < value.keys.size(); ++i) {
         const std::string& key = value.keys[i];
@@ -128,16 +135,19 @@ Result<PeerConfig> take_peer(const std::string& where, const JsonValue& value) {
 }
 
 Result<void> take_peers(Config& config, const JsonValue& value) {
-    constexpr std::string_view ALLOWED = "an array of 1 or 3 entries {\"node_id\", \"addr\", \"client_addr\"?}";
+    constexpr std::string_view ALLOWED =
+        "an array of 1 or 3 entries {\"node_id\", \"addr\", \"client_addr\"?}";
     if (!value.is(Kind::ARRAY)) return wrong_type("peers", value, ALLOWED);
     if (value.items.size() != 1 && value.items.size() != 3) {
-        return refused("peers", value, "has " + std::to_string(value.items.size()) + " entries", ALLOWED);
+        return refused("peers", value, "has " + std::to_string(value.items.size()) + " entries",
+                       ALLOWED);
     }
     for (std::size_t i = 0; i < value.items.size(); ++i) {
         PeerConfig peer = MORTAR_TRY(take_peer("peers[" + std::to_string(i) + "]", value.items[i]));
         for (const PeerConfig& other : config.peers) {
             if (other.node_id == peer.node_id) {
-                return refused("peers", value, "names node_id " + std::to_string(peer.node_id.value) + " twice",
+                return refused("peers", value,
+                               "names node_id " + std::to_string(peer.node_id.value) + " twice",
                                "each node once");
             }
             if (other.addr == peer.addr) {
@@ -154,7 +164,8 @@ Result<void> take_priority(Config& config, const JsonValue& value) {
     constexpr std::string_view ALLOWED = "an array that names the node_id of each peer once";
     if (!value.is(Kind::ARRAY)) return wrong_type("leader_priority", value, ALLOWED);
     for (const JsonValue& item : value.items) {
-        const std::uint64_t number = MORTAR_TRY(take_number("leader_priority", item, ALLOWED, 0, 65535));
+        const std::uint64_t number =
+            MORTAR_TRY(take_number("leader_priority", item, ALLOWED, 0, 65535));
         config.leader_priority.push_back(NodeId(static_cast<std::uint16_t>(number)));
     }
     if (value.items.empty()) return refused("leader_priority", value, "is empty", ALLOWED);
@@ -164,7 +175,11 @@ Result<void> take_priority(Config& config, const JsonValue& value) {
 void print_peers(JsonWriter& writer, const Config& config) {
     writer.begin_array();
     for (const PeerConfig& peer : config.peers) {
-        writer.begin_object().key("node_id").number(peer.node_id.value).key("addr").string(peer.addr);
+        writer.begin_object()
+            .key("node_id")
+            .number(peer.node_id.value)
+            .key("addr")
+            .string(peer.addr);
         if (!peer.client_addr.empty()) writer.key("client_addr").string(peer.client_addr);
         writer.end_object();
     }
@@ -172,7 +187,8 @@ void print_peers(JsonWriter& writer, const Config& config) {
 }
 void print_priority(JsonWriter& writer, const Config& config) {
     writer.begin_array();
-    for (const NodeId node_id : config.leader_priority) writer.number(node_id.value);
+    for (const NodeId node_id : config.leader_priority)
+        writer.number(node_id.value);
     writer.end_array();
 }
 
@@ -237,7 +253,8 @@ bool is_origin(std::string_view text) {
     if (scheme == std::string_view::npos) return false;
     if (text.substr(0, scheme) != "http" && text.substr(0, scheme) != "https") return false;
     std::string address(text.substr(scheme + 3));
-    const bool has_port = address.find(':', address.starts_with('[') ? address.find(']') : 0) != std::string::npos;
+    const bool has_port =
+        address.find(':', address.starts_with('[') ? address.find(']') : 0) != std::string::npos;
     if (address.ends_with(":*")) {
         address.replace(address.size() - 1, 1, "1");
     } else if (!has_port) {
@@ -248,7 +265,8 @@ bool is_origin(std::string_view text) {
 
 Result<void> take_ws_origins(Config& config, const JsonValue& value) {
     constexpr std::string_view ALLOWED =
-        "an array of origins such as \"https://example.org\" or \"http://localhost:*\"; empty rejects all";
+        "an array of origins such as \"https://example.org\" or \"http://localhost:*\"; empty "
+        "rejects all";
     if (!value.is(Kind::ARRAY)) return wrong_type("ws_origins", value, ALLOWED);
     if (value.items.size() > ORIGIN_COUNT_MAX) {
         return refused("ws_origins", value, "has more than 64 entries", ALLOWED);
@@ -263,11 +281,12 @@ Result<void> take_ws_origins(Config& config, const JsonValue& value) {
 }
 void print_ws_origins(JsonWriter& writer, const Config& config) {
     writer.begin_array();
-    for (const std::string& origin : config.ws_origins) writer.string(origin);
+    for (const std::string& origin : config.ws_origins)
+        writer.string(origin);
     writer.end_array();
 }
 
-template <std::string Config::* member>
+template <std::string Config::*member>
 void print_text(JsonWriter& writer, const Config& config) {
     writer.string(config.*member);
 }
@@ -296,11 +315,12 @@ template <auto member>
 Result<void> number_into(const Key& key, Config& config, const JsonValue& value) {
     using Number = std::remove_reference_t<decltype(config.*member)>;
     MORTAR_ASSERT(key.high <= std::numeric_limits<Number>::max());
-    const std::uint64_t number = MORTAR_TRY(take_number(key.name, value, key.allowed, key.low, key.high));
+    const std::uint64_t number =
+        MORTAR_TRY(take_number(key.name, value, key.allowed, key.low, key.high));
     config.*member = static_cast<Number>(number);
     return {};
 }
-template <std::string Config::* member>
+template <std::string Config::*member>
 Result<void> address_into(const Key& key, Config& config, const JsonValue& value) {
     config.*member = MORTAR_TRY(take_address(key.name, value, false));
     return {};
@@ -315,7 +335,7 @@ constexpr Key number_key(std::string_view name, std::string_view about, std::str
                          std::uint64_t low, std::uint64_t high) {
     return {name, about, allowed, low, high, number_into<member>, print_number<member>, true};
 }
-template <std::string Config::* member>
+template <std::string Config::*member>
 constexpr Key address_key(std::string_view name, std::string_view about) {
     return {name, about, {}, 0, 0, address_into<member>, print_text<member>, true};
 }
@@ -327,10 +347,12 @@ constexpr Key plain_key(std::string_view name, std::string_view about,
 
 constexpr Key KEYS[] = {
     plain_key<take_node_id>("node_id", "number of this node, 0..65535", print_node_id),
-    plain_key<take_peers>("peers", "all nodes, this one too: 1 or 3 of {node_id, addr, client_addr?}; "
-                                   "default: this node alone",
+    plain_key<take_peers>("peers",
+                          "all nodes, this one too: 1 or 3 of {node_id, addr, client_addr?}; "
+                          "default: this node alone",
                           print_peers, false),
-    plain_key<take_priority>("leader_priority", "node_ids, who leads first; default: the order of peers",
+    plain_key<take_priority>("leader_priority",
+                             "node_ids, who leads first; default: the order of peers",
                              print_priority, false),
     address_key<&Config::listen_client>("listen_client", "address for clients"),
     address_key<&Config::listen_peer>("listen_peer", "address for the other nodes"),
@@ -339,11 +361,11 @@ constexpr Key KEYS[] = {
                                            "size at which a log begins a new file, 1 MiB..1 GiB",
                                            "1048576..1073741824", 1u << 20, 1u << 30),
     number_key<&Config::partition_default_count>("partition_default_count",
-                                                 "partitions of a topic that asks for 0, 1..1024", "1..1024",
-                                                 1, 1024),
-    number_key<&Config::delivery_max_attempts>("delivery_max_attempts",
-                                               "failures after which a message is a dead letter, 1..1000",
-                                               "1..1000", 1, 1000),
+                                                 "partitions of a topic that asks for 0, 1..1024",
+                                                 "1..1024", 1, 1024),
+    number_key<&Config::delivery_max_attempts>(
+        "delivery_max_attempts", "failures after which a message is a dead letter, 1..1000",
+        "1..1000", 1, 1000),
     number_key<&Config::delivery_lease_ms>("delivery_lease_ms",
                                            "time to acknowledge a message, 100..3600000 ms",
                                            "100..3600000", 100, 3'600'000),
@@ -352,23 +374,28 @@ constexpr Key KEYS[] = {
     number_key<&Config::credit_initial_count>("credit_initial_count",
                                               "messages in flight to a new subscription, 1..65535",
                                               "1..65535", 1, 65'535),
-    number_key<&Config::metadata_snapshot_records>("metadata_snapshot_records",
-                                                   "metadata changes between snapshots, 64..1048576",
-                                                   "64..1048576", 64, 1'048'576),
-    plain_key<take_metrics_enabled>("metrics_enabled", "serve /metrics, true or false; no effect in this version, which has none",
-                                    print_metrics_enabled),
+    number_key<&Config::metadata_snapshot_records>(
+        "metadata_snapshot_records", "metadata changes between snapshots, 64..1048576",
+        "64..1048576", 64, 1'048'576),
+    plain_key<take_metrics_enabled>(
+        "metrics_enabled",
+        "serve /metrics, true or false; no effect in this version, which has none",
+        print_metrics_enabled),
     plain_key<take_log_level>("log_level", "error, warn, info or debug", print_log_level),
-    plain_key<take_listen_ws>("listen_ws", "address for WebSocket clients, or off", print_listen_ws),
-    address_key<&Config::listen_admin>("listen_admin",
-                                       "address of the read-only admin HTTP; it has no authentication"),
-    plain_key<take_ws_origins>("ws_origins", "origins that WebSocket accepts; an empty list rejects all",
+    plain_key<take_listen_ws>("listen_ws", "address for WebSocket clients, or off",
+                              print_listen_ws),
+    address_key<&Config::listen_admin>(
+        "listen_admin", "address of the read-only admin HTTP; it has no authentication"),
+    plain_key<take_ws_origins>("ws_origins",
+                               "origins that WebSocket accepts; an empty list rejects all",
                                print_ws_origins),
 };
 static_assert(std::size(KEYS) == 18);
 
 constexpr std::array<std::string_view, std::size(KEYS)> key_names() {
     std::array<std::string_view, std::size(KEYS)> names{};
-    for (std::size_t i = 0; i < names.size(); ++i) names[i] = KEYS[i].name;
+    for (std::size_t i = 0; i < names.size(); ++i)
+        names[i] = KEYS[i].name;
     return names;
 }
 
@@ -389,11 +416,13 @@ Result<void> check_listeners(const Config& config) {
             const ListenAddress x = MORTAR_TRY(parse_address(a.address));
             const ListenAddress y = MORTAR_TRY(parse_address(b.address));
             if (x.port != y.port || x.port == 0) continue;
-            const bool same_host = x.host == y.host || (is_loopback_host(x.host) && is_loopback_host(y.host) &&
-                                                        (x.host == "localhost" || y.host == "localhost"));
+            const bool same_host =
+                x.host == y.host || (is_loopback_host(x.host) && is_loopback_host(y.host) &&
+                                     (x.host == "localhost" || y.host == "localhost"));
             if (!same_host && !is_wildcard_host(x.host) && !is_wildcard_host(y.host)) continue;
-            return invalid(std::string(b.key) + ": \"" + b.address + "\" collides with " + std::string(a.key) +
-                           " \"" + a.address + "\"; allowed: another port, or another specific address");
+            return invalid(std::string(b.key) + ": \"" + b.address + "\" collides with " +
+                           std::string(a.key) + " \"" + a.address +
+                           "\"; allowed: another port, or another specific address");
         }
     }
     return {};
@@ -407,10 +436,13 @@ void fill_peers(Config& config) {
         const bool is_wildcard = is_wildcard_host(address->host) || address->port == 0;
         const std::uint16_t port = address->port == 0 ? std::uint16_t{7189} : address->port;
         config.peers.push_back(
-            {config.node_id, is_wildcard ? "127.0.0.1:" + std::to_string(port) : config.listen_peer, {}});
+            {config.node_id,
+             is_wildcard ? "127.0.0.1:" + std::to_string(port) : config.listen_peer,
+             {}});
     }
     if (config.leader_priority.empty()) {
-        for (const PeerConfig& peer : config.peers) config.leader_priority.push_back(peer.node_id);
+        for (const PeerConfig& peer : config.peers)
+            config.leader_priority.push_back(peer.node_id);
     }
 }
 
@@ -420,17 +452,20 @@ Result<void> check_peers(const Config& config) {
                            [node_id](const PeerConfig& peer) { return peer.node_id == node_id; });
     };
     if (!is_peer(config.node_id)) {
-        return invalid("peers: no entry for this node, node_id " + std::to_string(config.node_id.value) +
+        return invalid("peers: no entry for this node, node_id " +
+                       std::to_string(config.node_id.value) +
                        "; allowed: 1 or 3 entries, one of them this node");
     }
     std::vector<NodeId> order = config.leader_priority;
     std::sort(order.begin(), order.end());
     const bool is_twice = std::adjacent_find(order.begin(), order.end()) != order.end();
-    if (is_twice || order.size() != config.peers.size() || !std::all_of(order.begin(), order.end(), is_peer)) {
+    if (is_twice || order.size() != config.peers.size() ||
+        !std::all_of(order.begin(), order.end(), is_peer)) {
         std::string value;
         JsonWriter writer(value);
         print_priority(writer, config);
-        return invalid("leader_priority: " + value + " is not the peers; allowed: the node_id of each peer once");
+        return invalid("leader_priority: " + value +
+                       " is not the peers; allowed: the node_id of each peer once");
     }
     return {};
 }
@@ -441,7 +476,8 @@ std::string print(const Config& config, bool is_default_text) {
     writer.begin_object();
     if (is_default_text) {
         writer.key(COMMENT_KEY).begin_array();
-        for (const Key& key : KEYS) writer.string(std::string(key.name) + ": " + std::string(key.about));
+        for (const Key& key : KEYS)
+            writer.string(std::string(key.name) + ": " + std::string(key.about));
         writer.end_array();
     }
     for (const Key& key : KEYS) {
@@ -490,11 +526,13 @@ Config dev_config() {
 
 Result<void> check_supported(const Config& config) {
     if (config.peers.size() > 1) {
-        return invalid("peers: this version runs one node, not " + std::to_string(config.peers.size()) +
+        return invalid("peers: this version runs one node, not " +
+                       std::to_string(config.peers.size()) +
                        "; leave out peers, or name this node alone");
     }
     if (!config.listen_ws.empty()) {
-        return invalid("listen_ws: this version has no WebSocket; leave it out, or set it to \"off\"");
+        return invalid(
+            "listen_ws: this version has no WebSocket; leave it out, or set it to \"off\"");
     }
     return {};
 }
@@ -511,15 +549,17 @@ std::string default_config_text() {
 
 Result<ListenAddress> parse_address(std::string_view address) {
     const auto bad = [address](std::string_view why) {
-        return make_error(ErrorCode::ADDRESS_INVALID,
-                          std::string(address.substr(0, SHOWN_VALUE_BYTES_MAX)) + ": " + std::string(why));
+        return make_error(
+            ErrorCode::ADDRESS_INVALID,
+            std::string(address.substr(0, SHOWN_VALUE_BYTES_MAX)) + ": " + std::string(why));
     };
     const std::size_t colon = address.rfind(':');
     if (colon == std::string_view::npos) return bad("no port");
     std::string_view host = address.substr(0, colon);
     const std::string_view digits = address.substr(colon + 1);
     ListenAddress result;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), result.port);
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), result.port);
     if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size()) {
         return bad("the port is not a number 0..65535");
     }
@@ -527,9 +567,11 @@ Result<ListenAddress> parse_address(std::string_view address) {
     if (is_v6) host = host.substr(1, host.size() - 2);
     if (host.empty() || host.size() > HOST_BYTES_MAX) return bad("no host");
     const auto is_host_letter = [is_v6](char c) {
-        const bool is_hex = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+        const bool is_hex =
+            (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
         if (is_v6) return is_hex || c == ':' || c == '.';
-        return is_hex || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_';
+        return is_hex || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+               c == '_';
     };
     if (!std::all_of(host.begin(), host.end(), is_host_letter)) return bad("not a host");
     result.host = std::string(host);

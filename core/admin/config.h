@@ -43,8 +43,8 @@ struct Config {
     LogLevel log_level = LogLevel::INFO;
     std::string listen_ws;  // empty = off
     std::string listen_admin = "127.0.0.1:7190";
-    std::vector<std::string> ws_origins = {"http://localhost:*", "https://localhost:*", "http://127.0.0.1:*",
-                                           "https://127.0.0.1:*"};
+    std::vector<std::string> ws_origins = {"http://localhost:*", "https://localhost:*",
+                                           "http://127.0.0.1:*", "https://127.0.0.1:*"};
     bool operator==(const Config&) const = default;
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/meta/metadata_format.h"
 #include "core/log/whole_file.h"
+#include "core/meta/metadata_format.h"
 
 namespace mortar {
 namespace {
@@ -97,7 +97,8 @@ Result<NodeIdentity> parse_identity(std::string_view text) {
     identity.node_id = NodeId(static_cast<std::uint16_t>(*node_id));
     std::string_view cluster = take_line(text);
     constexpr std::string_view CLUSTER = "cluster_id ";
-    if (!cluster.starts_with(CLUSTER) || !from_hex(cluster.substr(CLUSTER.size()), identity.cluster_id)) {
+    if (!cluster.starts_with(CLUSTER) ||
+        !from_hex(cluster.substr(CLUSTER.size()), identity.cluster_id)) {
         return damaged_identity("no cluster_id");
     }
     identity.is_dev = take_line(text) == "mode dev";
@@ -109,12 +110,14 @@ Result<std::unique_ptr<DataFolder>> DataFolder::open(Fiber& fiber, Env& env, con
                                                      bool is_dev) {
     Result<std::unique_ptr<DiskLock>> lock = env.disk.lock(fiber, LOCK_PATH);
     if (lock.is(ErrorCode::LOCKED)) {
-        return make_error(ErrorCode::LOCKED, "data_dir " + config.data_dir +
-                                                 ": another process uses it; stop that one, or use another "
-                                                 "data_dir");
+        return make_error(ErrorCode::LOCKED,
+                          "data_dir " + config.data_dir +
+                              ": another process uses it; stop that one, or use another "
+                              "data_dir");
     }
     if (!lock.ok()) return std::move(lock).error();
-    const Result<ByteVector> bytes = read_whole_file(fiber, env.disk, IDENTITY_NAME, SMALL_FILE_BYTES_MAX);
+    const Result<ByteVector> bytes =
+        read_whole_file(fiber, env.disk, IDENTITY_NAME, SMALL_FILE_BYTES_MAX);
     NodeIdentity identity;
     if (bytes.ok()) {
         identity = MORTAR_TRY(parse_identity(as_string_view(*bytes)));
@@ -129,7 +132,8 @@ Result<std::unique_ptr<DataFolder>> DataFolder::open(Fiber& fiber, Env& env, con
     return std::unique_ptr<DataFolder>(new DataFolder(std::move(lock).value(), identity));
 }
 
-Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text, const std::string& path) {
+Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text,
+                                                       const std::string& path) {
     std::vector<Sha256Digest> digests;
     for (std::size_t number = 1; !text.empty(); ++number) {
         std::string_view line = take_line(text);
@@ -138,8 +142,10 @@ Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text, co
         Sha256Digest digest;
         const std::string place = path + ", line " + std::to_string(number);
         if (!from_hex(line, digest)) {
-            return make_error(ErrorCode::INVALID_CONFIG,
-                              place + ": not a SHA-256 digest (64 hex digits); make one with mortarmq-hash-token");
+            return make_error(
+                ErrorCode::INVALID_CONFIG,
+                place +
+                    ": not a SHA-256 digest (64 hex digits); make one with mortarmq-hash-token");
         }
         if (digests.size() == CLIENT_DIGEST_COUNT_MAX) {
             return make_error(ErrorCode::INVALID_CONFIG, place + ": more than 1000 digests");
@@ -149,31 +155,38 @@ Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text, co
     return digests;
 }
 
-Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk, const Config& config) {
-    const Result<ByteVector> bytes = read_whole_file(fiber, disk, TOKENS_PATH, SMALL_FILE_BYTES_MAX);
+Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk,
+                                                     const Config& config) {
+    const Result<ByteVector> bytes =
+        read_whole_file(fiber, disk, TOKENS_PATH, SMALL_FILE_BYTES_MAX);
     const std::string path = config.data_dir + "/" + TOKENS_PATH;
-    const std::string advice = "make a token with `mortarmq-hash-token --new` and put its digest line into " + path;
+    const std::string advice =
+        "make a token with `mortarmq-hash-token --new` and put its digest line into " + path;
     if (bytes.is(ErrorCode::NOT_FOUND)) {
         const bool is_private = is_loopback_address(config.listen_client) &&
                                 (config.listen_ws.empty() || is_loopback_address(config.listen_ws));
         if (!is_private) {
-            return make_error(ErrorCode::INVALID_CONFIG,
-                              "listen_client \"" + config.listen_client + "\"" +
-                                  (config.listen_ws.empty() ? "" : " or listen_ws \"" + config.listen_ws + "\"") +
-                                  " can be reached by other machines, but clients need no token; " + advice);
+            return make_error(
+                ErrorCode::INVALID_CONFIG,
+                "listen_client \"" + config.listen_client + "\"" +
+                    (config.listen_ws.empty() ? "" : " or listen_ws \"" + config.listen_ws + "\"") +
+                    " can be reached by other machines, but clients need no token; " + advice);
         }
         return std::vector<Sha256Digest>();
     }
     if (!bytes.ok()) return bytes.error();
-    std::vector<Sha256Digest> digests = MORTAR_TRY(parse_client_digests(as_string_view(*bytes), path));
+    std::vector<Sha256Digest> digests =
+        MORTAR_TRY(parse_client_digests(as_string_view(*bytes), path));
     if (digests.empty()) {
-        return make_error(ErrorCode::INVALID_CONFIG, path + " holds no digest, so nobody could connect; " + advice);
+        return make_error(ErrorCode::INVALID_CONFIG,
+                          path + " holds no digest, so nobody could connect; " + advice);
     }
     return digests;
 }
 
 Result<std::vector<Sha256Digest>> check_folder(Fiber& fiber, Disk& disk, const Config& config) {
-    const Result<ByteVector> bytes = read_whole_file(fiber, disk, IDENTITY_NAME, SMALL_FILE_BYTES_MAX);
+    const Result<ByteVector> bytes =
+        read_whole_file(fiber, disk, IDENTITY_NAME, SMALL_FILE_BYTES_MAX);
     if (bytes.ok()) {
         const NodeIdentity identity = MORTAR_TRY(parse_identity(as_string_view(*bytes)));
         MORTAR_TRY(check_identity(identity, config));

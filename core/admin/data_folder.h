@@ -37,7 +37,8 @@ Result<NodeIdentity> parse_identity(std::string_view text);
 
 class DataFolder {
   public:
-    static Result<std::unique_ptr<DataFolder>> open(Fiber& fiber, Env& env, const Config& config, bool is_dev);
+    static Result<std::unique_ptr<DataFolder>> open(Fiber& fiber, Env& env, const Config& config,
+                                                    bool is_dev);
     const NodeIdentity& identity() const { return identity_; }
     // Who uses the folder, into LOCK: once nothing can refuse the start any more.
     Result<void> sign(Fiber& fiber) { return lock_->sign(fiber); }
@@ -53,10 +54,12 @@ class DataFolder {
 inline constexpr std::size_t CLIENT_DIGEST_COUNT_MAX = 1000;
 
 // One digest in hex a line; # begins a comment.
-Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text, const std::string& path);
+Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text,
+                                                       const std::string& path);
 // Of the tokens that may connect. None without the file: then the empty token may, and only this machine can reach the
 // listeners (contract S3).
-Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk, const Config& config);
+Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk,
+                                                     const Config& config);
 // What a start refuses because of the configuration and what stands in the folder: the tokens, and whose folder it is.
 // Changes nothing; the folder need not be there.
 Result<std::vector<Sha256Digest>> check_folder(Fiber& fiber, Disk& disk, const Config& config);

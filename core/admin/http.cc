@@ -21,23 +21,32 @@ constexpr int UNAVAILABLE = 503;
 
 std::string_view reason_of(int status) {
     switch (status) {
-        case 200: return "OK";
-        case BAD_REQUEST: return "Bad Request";
-        case 404: return "Not Found";
-        case METHOD_NOT_ALLOWED: return "Method Not Allowed";
-        case TOO_LARGE: return "Request Header Fields Too Large";
-        case UNAVAILABLE: return "Service Unavailable";
-        default: MORTAR_UNREACHABLE();
+        case 200:
+            return "OK";
+        case BAD_REQUEST:
+            return "Bad Request";
+        case 404:
+            return "Not Found";
+        case METHOD_NOT_ALLOWED:
+            return "Method Not Allowed";
+        case TOO_LARGE:
+            return "Request Header Fields Too Large";
+        case UNAVAILABLE:
+            return "Service Unavailable";
+        default:
+            MORTAR_UNREACHABLE();
     }
 }
 
 std::string head_of(const AdminAnswer& answer, bool keep_alive) {
     std::string head = "HTTP/1.1 " + std::to_string(answer.status) + " ";
     head.append(reason_of(answer.status));
-    head.append("\r\nContent-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: ");
+    head.append(
+        "\r\nContent-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: ");
     head.append(std::to_string(answer.body.size()));
     if (answer.status == METHOD_NOT_ALLOWED) head.append("\r\nAllow: GET, HEAD");
-    head.append(keep_alive ? "\r\nConnection: keep-alive\r\n\r\n" : "\r\nConnection: close\r\n\r\n");
+    head.append(keep_alive ? "\r\nConnection: keep-alive\r\n\r\n"
+                           : "\r\nConnection: close\r\n\r\n");
     return head;
 }
 
@@ -58,7 +67,8 @@ class HttpAdminServer : public AdminServer {
     void serve(Fiber& fiber, Conn& conn);
     // False when the connection is over.
     bool serve_one(Fiber& fiber, Conn& conn, ByteVector& received);
-    bool answer(Fiber& fiber, Conn& conn, const AdminAnswer& answer, bool keep_alive, bool with_body);
+    bool answer(Fiber& fiber, Conn& conn, const AdminAnswer& answer, bool keep_alive,
+                bool with_body);
     void drain(Fiber& fiber, Conn& conn);
 
     Env& env_;
@@ -125,7 +135,8 @@ bool HttpAdminServer::serve_one(Fiber& fiber, Conn& conn, ByteVector& received) 
 bool HttpAdminServer::answer(Fiber& fiber, Conn& conn, const AdminAnswer& answer, bool keep_alive,
                              bool with_body) {
     const std::string head = head_of(answer, keep_alive);
-    const ByteSpan parts[] = {as_byte_span(head), as_byte_span(with_body ? answer.body : std::string_view())};
+    const ByteSpan parts[] = {as_byte_span(head),
+                              as_byte_span(with_body ? answer.body : std::string_view())};
     const Result<void> written = conn.write(fiber, parts, deadline_after(env_.clock, ANSWER_MAX));
     if (written.ok() && !keep_alive) drain(fiber, conn);
     return written.ok() && keep_alive;

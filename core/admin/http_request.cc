@@ -50,8 +50,7 @@ HttpHead parse_http_head(ByteSpan bytes, HttpRequest& request, std::size_t& head
     // The body is never read; to this version of the parser "no limit" means that every length is over it.
     parser.body_limit(std::numeric_limits<std::uint64_t>::max());
     boost::system::error_code error;
-    const std::size_t used =
-        parser.put(boost::asio::const_buffer(bytes.data(), head_bytes), error);
+    const std::size_t used = parser.put(boost::asio::const_buffer(bytes.data(), head_bytes), error);
     if (error || used != head_bytes || !parser.is_header_done()) return HttpHead::MALFORMED;
     const auto& message = parser.get();
     request.method = std::string(message.method_string());

@@ -20,20 +20,28 @@ AdminAnswer refuse(int status, const std::string& text) {
 
 std::string_view health_name(HealthStatus health) {
     switch (health) {
-        case HealthStatus::HEALTHY: return "healthy";
-        case HealthStatus::SOFT: return "soft";
-        case HealthStatus::READ_ONLY: return "read_only";
-        case HealthStatus::RECOVERING: return "recovering";
-        case HealthStatus::QUARANTINED: return "quarantined";
+        case HealthStatus::HEALTHY:
+            return "healthy";
+        case HealthStatus::SOFT:
+            return "soft";
+        case HealthStatus::READ_ONLY:
+            return "read_only";
+        case HealthStatus::RECOVERING:
+            return "recovering";
+        case HealthStatus::QUARANTINED:
+            return "quarantined";
     }
     MORTAR_UNREACHABLE();
 }
 
 std::string_view group_state_name(GroupState state) {
     switch (state) {
-        case GroupState::EMPTY: return "empty";
-        case GroupState::REBALANCING: return "rebalancing";
-        case GroupState::STABLE: return "stable";
+        case GroupState::EMPTY:
+            return "empty";
+        case GroupState::REBALANCING:
+            return "rebalancing";
+        case GroupState::STABLE:
+            return "stable";
     }
     MORTAR_UNREACHABLE();
 }
@@ -55,7 +63,10 @@ AdminAnswer answer_health(const AdminState& state, const HttpTarget& target) {
     JsonWriter writer(answer.body);
     writer.begin_object().key("status").string(health_name(node.health));
     if (node.health == HealthStatus::RECOVERING) {
-        writer.key("recovered").number(node.recovered_count).key("total").number(node.recovering_count);
+        writer.key("recovered")
+            .number(node.recovered_count)
+            .key("total")
+            .number(node.recovering_count);
     }
     writer.end_object();
     const bool serves = node.health == HealthStatus::HEALTHY || node.health == HealthStatus::SOFT;
@@ -77,7 +88,8 @@ std::optional<std::string> read_query(const HttpTarget& target, Query& query) {
     for (const auto& [name, value] : target.query) {
         if (name == "limit") {
             const auto number = parse_number_between(value, "", "");
-            if (!number.has_value() || *number == 0 || *number > STATS_LIMIT_MAX) return "limit is 1..1000";
+            if (!number.has_value() || *number == 0 || *number > STATS_LIMIT_MAX)
+                return "limit is 1..1000";
             query.limit = static_cast<std::size_t>(*number);
         } else if (name == "after") {
             const auto number = parse_number_between(value, "", "");
@@ -92,7 +104,8 @@ std::optional<std::string> read_query(const HttpTarget& target, Query& query) {
             return "unknown parameter: " + name.substr(0, 64);
         }
     }
-    if (query.filter.empty()) return "a filter is needed: topic=NAME, group=NAME, partition=TOPIC/INDEX or node=self";
+    if (query.filter.empty())
+        return "a filter is needed: topic=NAME, group=NAME, partition=TOPIC/INDEX or node=self";
     return std::nullopt;
 }
 
@@ -124,7 +137,8 @@ void write_group(JsonWriter& writer, const GroupStatus& group) {
     writer.key("membership_epoch").number(group.membership_epoch.value);
     writer.key("assignment_epoch").number(group.assignment_epoch.value);
     writer.key("members").begin_array();
-    for (const MemberId member_id : group.members) writer.number(member_id.value);
+    for (const MemberId member_id : group.members)
+        writer.number(member_id.value);
     writer.end_array();
 }
 
@@ -151,7 +165,8 @@ AdminAnswer answer_topics(const AdminState& state, const Query& query) {
         writer.begin_object();
         write_topic(writer, *topic);
         writer.key("partition_list").begin_array();
-        for (const PartitionStatus& partition : topic->partitions) write_partition(writer, partition);
+        for (const PartitionStatus& partition : topic->partitions)
+            write_partition(writer, partition);
         writer.end_array().end_object().end_array().end_object();
         return answer;
     }
@@ -204,9 +219,10 @@ AdminAnswer answer_groups(const AdminState& state, const Query& query) {
 
 AdminAnswer answer_partition(const AdminState& state, const Query& query) {
     const std::size_t slash = query.value.rfind('/');
-    const auto index = slash == std::string::npos
-                           ? std::nullopt
-                           : parse_number_between(std::string_view(query.value).substr(slash + 1), "", "");
+    const auto index =
+        slash == std::string::npos
+            ? std::nullopt
+            : parse_number_between(std::string_view(query.value).substr(slash + 1), "", "");
     if (!index.has_value()) return refuse(BAD_REQUEST, "partition is TOPIC/INDEX");
     const std::optional<TopicStatus> topic = state.topic(query.value.substr(0, slash));
     if (!topic.has_value()) return refuse(NOT_FOUND, "no topic of that name");
@@ -221,13 +237,15 @@ AdminAnswer answer_partition(const AdminState& state, const Query& query) {
         writer.end_array().end_object();
         return answer;
     }
-    return refuse(NOT_FOUND, "the topic has " + std::to_string(topic->partition_count) + " partitions");
+    return refuse(NOT_FOUND,
+                  "the topic has " + std::to_string(topic->partition_count) + " partitions");
 }
 
 AdminAnswer answer_node(const AdminState& state, const Query& query) {
     const NodeStatus node = state.node_status();
     if (query.value != "self" && query.value != std::to_string(node.node_id.value)) {
-        return refuse(NOT_FOUND, "this is node " + std::to_string(node.node_id.value) + "; ask that node itself");
+        return refuse(NOT_FOUND, "this is node " + std::to_string(node.node_id.value) +
+                                     "; ask that node itself");
     }
     constexpr std::uint64_t MS_PER_S = 1000;
     constexpr std::uint64_t QUORUM_HEALTHY = 0;  // a node alone is its own quorum
@@ -263,7 +281,8 @@ std::string error_json(const std::string& text) {
     return body;
 }
 
-AdminAnswer answer_admin(const AdminState& state, const std::string& method, const std::string& target) {
+AdminAnswer answer_admin(const AdminState& state, const std::string& method,
+                         const std::string& target) {
     if (method != "GET" && method != "HEAD") return refuse(METHOD_NOT_ALLOWED, "only GET and HEAD");
     const std::optional<HttpTarget> parsed = parse_http_target(target);
     if (!parsed.has_value()) return refuse(BAD_REQUEST, "the target is not a path");

@@ -93,7 +93,8 @@ struct AdminAnswer {
     std::string body;  // JSON
 };
 // method is GET or HEAD, or refused with 405; the body of a HEAD is for its length.
-AdminAnswer answer_admin(const AdminState& state, const std::string& method, const std::string& target);
+AdminAnswer answer_admin(const AdminState& state, const std::string& method,
+                         const std::string& target);
 // {"error": text}
 std::string error_json(const std::string& text);
 

@@ -21,13 +21,13 @@ void sometimes_seen(const char* name);
 
 }  // namespace mortar
 
-#define MORTAR_ASSERT(expression)                                            \
-    do {                                                                     \
-        if (!(expression)) [[unlikely]]                                      \
-            ::mortar::assert_failed(#expression, __FILE__, __LINE__);        \
+#define MORTAR_ASSERT(expression)                                     \
+    do {                                                              \
+        if (!(expression)) [[unlikely]]                               \
+            ::mortar::assert_failed(#expression, __FILE__, __LINE__); \
     } while (0)
 #define MORTAR_UNREACHABLE() ::mortar::assert_failed("unreachable", __FILE__, __LINE__)
-#define MORTAR_SOMETIMES(condition, name)                    \
-    do {                                                     \
-        if (condition) ::mortar::sometimes_seen(name);       \
+#define MORTAR_SOMETIMES(condition, name)              \
+    do {                                               \
+        if (condition) ::mortar::sometimes_seen(name); \
     } while (0)

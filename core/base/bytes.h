@@ -30,7 +30,7 @@ inline std::string_view as_string_view(ByteSpan bytes) {
 
 // Unaligned big-endian store and load. Written with the swap instruction: compilers do not see it in a loop of bytes.
 template <class T>
-    requires std::is_unsigned_v<T>
+requires std::is_unsigned_v<T>
 constexpr T swap_to_big_endian(T value) {
     if constexpr (sizeof(T) == 1 || std::endian::native == std::endian::big) return value;
     if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);
@@ -38,14 +38,13 @@ constexpr T swap_to_big_endian(T value) {
     if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
 }
 template <class T>
-    requires std::is_unsigned_v<T>
+requires std::is_unsigned_v<T>
 void store_be(std::byte* at, T value) {
     const T swapped = swap_to_big_endian(value);
     std::memcpy(at, &swapped, sizeof(T));
 }
 template <class T>
-    requires std::is_unsigned_v<T>
-T load_be(const std::byte* at) {
+requires std::is_unsigned_v<T> T load_be(const std::byte* at) {
     T value;
     std::memcpy(&value, at, sizeof(T));
     return swap_to_big_endian(value);

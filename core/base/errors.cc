@@ -24,9 +24,10 @@ std::span<const ErrorInfo> all_errors() {
 }
 
 const ErrorInfo* find_error(std::uint16_t number) {
-    const auto* row = std::lower_bound(
-        std::begin(TABLE), std::end(TABLE), number,
-        [](const ErrorInfo& info, std::uint16_t n) { return static_cast<std::uint16_t>(info.code) < n; });
+    const auto* row = std::lower_bound(std::begin(TABLE), std::end(TABLE), number,
+                                       [](const ErrorInfo& info, std::uint16_t n) {
+                                           return static_cast<std::uint16_t>(info.code) < n;
+                                       });
     if (row == std::end(TABLE) || static_cast<std::uint16_t>(row->code) != number) return nullptr;
     return row;
 }

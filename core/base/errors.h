@@ -20,9 +20,9 @@ enum class ErrorOutcome : std::uint8_t { REFUSED, NOT_EXECUTED, UNKNOWN };
 struct ErrorInfo {
     ErrorCode code;
     std::string_view name;
-    bool closes;            // the broker closes the connection after sending it
-    ErrorOutcome outcome;   // what the sender of the request may assume
-    bool retryable;         // the client library sends the same request again by itself
+    bool closes;           // the broker closes the connection after sending it
+    ErrorOutcome outcome;  // what the sender of the request may assume
+    bool retryable;        // the client library sends the same request again by itself
     std::string_view client_does;
 };
 
@@ -33,7 +33,11 @@ std::span<const ErrorInfo> all_errors();
 // nullptr for a number that is not in the table.
 const ErrorInfo* find_error(std::uint16_t number);
 const ErrorInfo& error_info(ErrorCode code);
-inline std::string_view error_name(ErrorCode code) { return error_info(code).name; }
-inline bool is_local(ErrorCode code) { return static_cast<std::uint16_t>(code) >= FIRST_LOCAL_CODE; }
+inline std::string_view error_name(ErrorCode code) {
+    return error_info(code).name;
+}
+inline bool is_local(ErrorCode code) {
+    return static_cast<std::uint16_t>(code) >= FIRST_LOCAL_CODE;
+}
 
 }  // namespace mortar

@@ -60,11 +60,14 @@ struct PartitionKey {
 
 template <class Tag, class Rep>
 struct std::hash<mortar::StrongId<Tag, Rep>> {
-    std::size_t operator()(const mortar::StrongId<Tag, Rep>& id) const { return std::hash<Rep>()(id.value); }
+    std::size_t operator()(const mortar::StrongId<Tag, Rep>& id) const {
+        return std::hash<Rep>()(id.value);
+    }
 };
 template <>
 struct std::hash<mortar::PartitionKey> {
     std::size_t operator()(const mortar::PartitionKey& key) const {
-        return std::hash<std::uint32_t>()(std::uint32_t{key.topic_id.value} << 16 | key.partition.value);
+        return std::hash<std::uint32_t>()(std::uint32_t{key.topic_id.value} << 16 |
+                                          key.partition.value);
     }
 };

@@ -14,7 +14,8 @@ std::string place_of(std::string_view text, std::size_t offset) {
     const std::string_view before = text.substr(0, std::min(offset, text.size()));
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
     const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
-    return "line " + std::to_string(line) + ", column " + std::to_string(before.size() - line_start + 1);
+    return "line " + std::to_string(line) + ", column " +
+           std::to_string(before.size() - line_start + 1);
 }
 
 // Builds the tree from the parser's events. False ends the parse; problem_ says why when it was not the syntax.
@@ -27,7 +28,9 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
         made.flag = value;
         return add(std::move(made));
     }
-    bool number_integer(number_integer_t value) override { return add_number(std::to_string(value)); }
+    bool number_integer(number_integer_t value) override {
+        return add_number(std::to_string(value));
+    }
     bool number_unsigned(number_unsigned_t value) override {
         JsonValue made;
         made.kind = Kind::UNSIGNED;
@@ -55,7 +58,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
         object.keys.push_back(std::move(name));
         return true;
     }
-    bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    bool parse_error(std::size_t position, const std::string&,
+                     const nlohmann::detail::exception&) override {
         position_ = position;
         return false;
     }
@@ -116,7 +120,8 @@ const JsonValue* JsonValue::find(std::string_view key) const {
 Result<JsonValue> parse_json(std::string_view text) {
     Builder builder;
     if (nlohmann::json::sax_parse(text, &builder)) return std::move(builder.root());
-    if (!builder.problem().empty()) return make_error(ErrorCode::INVALID_ARGUMENT, builder.problem());
+    if (!builder.problem().empty())
+        return make_error(ErrorCode::INVALID_ARGUMENT, builder.problem());
     // The parser counts from 1 and names the first character that it could not use.
     const std::size_t offset = builder.position() == 0 ? 0 : builder.position() - 1;
     return make_error(ErrorCode::INVALID_ARGUMENT, "not JSON at " + place_of(text, offset));
@@ -124,13 +129,20 @@ Result<JsonValue> parse_json(std::string_view text) {
 
 std::string_view json_kind_name(Kind kind) {
     switch (kind) {
-        case Kind::NOTHING: return "null";
-        case Kind::BOOLEAN: return "true or false";
-        case Kind::UNSIGNED: return "a whole number";
-        case Kind::OTHER_NUMBER: return "a number that is negative or not whole";
-        case Kind::STRING: return "a string";
-        case Kind::ARRAY: return "an array";
-        case Kind::OBJECT: return "an object";
+        case Kind::NOTHING:
+            return "null";
+        case Kind::BOOLEAN:
+            return "true or false";
+        case Kind::UNSIGNED:
+            return "a whole number";
+        case Kind::OTHER_NUMBER:
+            return "a number that is negative or not whole";
+        case Kind::STRING:
+            return "a string";
+        case Kind::ARRAY:
+            return "an array";
+        case Kind::OBJECT:
+            return "an object";
     }
     MORTAR_UNREACHABLE();
 }
@@ -182,13 +194,26 @@ JsonWriter& JsonWriter::boolean(bool value) {
 
 JsonWriter& JsonWriter::value(const JsonValue& value) {
     switch (value.kind) {
-        case Kind::NOTHING: begin_value(); into_.append("null"); return *this;
-        case Kind::BOOLEAN: return boolean(value.flag);
-        case Kind::UNSIGNED: return number(value.number);
-        case Kind::OTHER_NUMBER: begin_value(); into_.append(value.text); return *this;
-        case Kind::STRING: return string(value.text);
-        case Kind::ARRAY: begin_array(); break;
-        case Kind::OBJECT: begin_object(); break;
+        case Kind::NOTHING:
+            begin_value();
+            into_.append("null");
+            return *this;
+        case Kind::BOOLEAN:
+            return boolean(value.flag);
+        case Kind::UNSIGNED:
+            return number(value.number);
+        case Kind::OTHER_NUMBER:
+            begin_value();
+            into_.append(value.text);
+            return *this;
+        case Kind::STRING:
+            return string(value.text);
+        case Kind::ARRAY:
+            begin_array();
+            break;
+        case Kind::OBJECT:
+            begin_object();
+            break;
     }
     for (std::size_t i = 0; i < value.items.size(); ++i) {
         if (value.is(Kind::OBJECT)) key(value.keys[i]);

@@ -19,11 +19,19 @@ namespace mortar {
 inline constexpr std::size_t JSON_DEPTH_MAX = 32;
 
 struct JsonValue {
-    enum class Kind : std::uint8_t { NOTHING, BOOLEAN, UNSIGNED, OTHER_NUMBER, STRING, ARRAY, OBJECT };
+    enum class Kind : std::uint8_t {
+        NOTHING,
+        BOOLEAN,
+        UNSIGNED,
+        OTHER_NUMBER,
+        STRING,
+        ARRAY,
+        OBJECT
+    };
     Kind kind = Kind::NOTHING;
-    bool flag = false;              // BOOLEAN
-    std::uint64_t number = 0;       // UNSIGNED
-    std::string text;               // STRING; of an OTHER_NUMBER (negative or with a fraction) as written
+    bool flag = false;         // BOOLEAN
+    std::uint64_t number = 0;  // UNSIGNED
+    std::string text;  // STRING; of an OTHER_NUMBER (negative or with a fraction) as written
     std::vector<JsonValue> items;   // ARRAY; OBJECT: the values
     std::vector<std::string> keys;  // OBJECT: as many as items
 
@@ -60,7 +68,7 @@ class JsonWriter {
     std::string& into_;
     std::size_t indent_;
     std::size_t depth_ = 0;
-    bool is_first_ = true;    // in the present object or array
+    bool is_first_ = true;  // in the present object or array
     bool follows_key_ = false;
 };
 

@@ -27,8 +27,8 @@ struct [[nodiscard]] Error {
     }
 };
 
-inline Error make_error(ErrorCode code, std::string detail = {}, const char* file = __builtin_FILE(),
-                        int line = __builtin_LINE()) {
+inline Error make_error(ErrorCode code, std::string detail = {},
+                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return Error{code, std::move(detail), file, line};
 }
 
@@ -100,10 +100,10 @@ class [[nodiscard]] Result<void> {
 }  // namespace mortar
 
 // Yields the value, or returns the error from the enclosing function.
-#define MORTAR_TRY(expression)                                                        \
-    __extension__({                                                                   \
-        auto mortar_result_ = (expression);                                           \
-        if (!mortar_result_.ok()) [[unlikely]]                                        \
-            return std::move(mortar_result_).error();                                 \
-        std::move(mortar_result_).value();                                            \
+#define MORTAR_TRY(expression)                        \
+    __extension__({                                   \
+        auto mortar_result_ = (expression);           \
+        if (!mortar_result_.ok()) [[unlikely]]        \
+            return std::move(mortar_result_).error(); \
+        std::move(mortar_result_).value();            \
     })

@@ -48,7 +48,9 @@ class GroupPartition {
                    Sequence start_after);
 
     // Called whenever the ledger was read, with the highest sequence that it knows: that one was committed once.
-    void set_on_loaded(std::function<void(Sequence known)> on_loaded) { on_loaded_ = std::move(on_loaded); }
+    void set_on_loaded(std::function<void(Sequence known)> on_loaded) {
+        on_loaded_ = std::move(on_loaded);
+    }
     // A ledger that cannot be read does not stop the node: the partition is not served to this group, see is_serving.
     // Only CANCELLED is returned.
     Result<void> open(Fiber& fiber);

@@ -20,10 +20,18 @@ struct Duration {
     constexpr std::int64_t to_ms() const { return ns / 1'000'000; }
     constexpr std::int64_t to_us() const { return ns / 1'000; }
 };
-constexpr Duration nanoseconds(std::int64_t count) { return {count}; }
-constexpr Duration microseconds(std::int64_t count) { return {count * 1'000}; }
-constexpr Duration milliseconds(std::int64_t count) { return {count * 1'000'000}; }
-constexpr Duration seconds(std::int64_t count) { return {count * 1'000'000'000}; }
+constexpr Duration nanoseconds(std::int64_t count) {
+    return {count};
+}
+constexpr Duration microseconds(std::int64_t count) {
+    return {count * 1'000};
+}
+constexpr Duration milliseconds(std::int64_t count) {
+    return {count * 1'000'000};
+}
+constexpr Duration seconds(std::int64_t count) {
+    return {count * 1'000'000'000};
+}
 
 struct MonoTime {
     std::int64_t ns = 0;

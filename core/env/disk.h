@@ -29,7 +29,8 @@ class File {
   public:
     virtual ~File() = default;
     // Bytes read; fewer than asked only at the end of the file.
-    virtual Result<std::size_t> read_at(Fiber& fiber, std::uint64_t file_offset, MutableByteSpan into) = 0;
+    virtual Result<std::size_t> read_at(Fiber& fiber, std::uint64_t file_offset,
+                                        MutableByteSpan into) = 0;
     // All of parts back to back, or an error.
     virtual Result<void> write_at(Fiber& fiber, std::uint64_t file_offset,
                                   std::span<const ByteSpan> parts) = 0;
@@ -66,7 +67,8 @@ class DiskLock {
 class Disk {
   public:
     virtual ~Disk() = default;
-    virtual Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path, OpenMode mode) = 0;
+    virtual Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path,
+                                               OpenMode mode) = 0;
     // Replaces to when it exists, atomically.
     virtual Result<void> rename(Fiber& fiber, const std::string& from, const std::string& to) = 0;
     // A file or an empty folder.

@@ -1,10 +1,10 @@
 #include "core/env/fiber.h"
 
+#include <cxxabi.h>
 #include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <cstdint>
 #include <cstring>
-#include <cxxabi.h>
 #include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -66,12 +66,14 @@ struct Fiber::Context {
     // First statement after arriving on the fiber, last before leaving it.
     void entered([[maybe_unused]] bool first) {
 #ifdef MORTAR_FIBER_ASAN
-        __sanitizer_finish_switch_fiber(first ? nullptr : fiber_fake_stack, &caller_base, &caller_size);
+        __sanitizer_finish_switch_fiber(first ? nullptr : fiber_fake_stack, &caller_base,
+                                        &caller_size);
 #endif
     }
     void leaving([[maybe_unused]] bool last) {
 #ifdef MORTAR_FIBER_ASAN
-        __sanitizer_start_switch_fiber(last ? nullptr : &fiber_fake_stack, caller_base, caller_size);
+        __sanitizer_start_switch_fiber(last ? nullptr : &fiber_fake_stack, caller_base,
+                                       caller_size);
 #endif
     }
 
@@ -182,19 +184,19 @@ void FiberScheduler::resume(Fiber& fiber) {
         where.size = context.stack.size_bytes;
         where.sp = context.stack.base + context.stack.size_bytes;
         const boost::context::preallocated prepared(where.sp, where.size, where);
-        context.self = boost::context::fiber(
-            std::allocator_arg, prepared, BorrowedStack{}, [&fiber](boost::context::fiber&& caller) {
-                Fiber::Context& own = *fiber.context_;
-                own.caller = std::move(caller);
-                own.entered(true);
-                try {
-                    fiber.body_(fiber);
-                } catch (const FiberKilled&) {
-                }
-                fiber.state_ = Fiber::State::DONE;
-                own.leaving(true);
-                return std::move(own.caller);
-            });
+        context.self = boost::context::fiber(std::allocator_arg, prepared, BorrowedStack{},
+                                             [&fiber](boost::context::fiber&& caller) {
+                                                 Fiber::Context& own = *fiber.context_;
+                                                 own.caller = std::move(caller);
+                                                 own.entered(true);
+                                                 try {
+                                                     fiber.body_(fiber);
+                                                 } catch (const FiberKilled&) {
+                                                 }
+                                                 fiber.state_ = Fiber::State::DONE;
+                                                 own.leaving(true);
+                                                 return std::move(own.caller);
+                                             });
     }
     fiber.state_ = Fiber::State::RUNNING;
     current_ = &fiber;
@@ -225,7 +227,8 @@ void FiberScheduler::kill_all() {
     killing_ = true;
     std::vector<FiberId> ids;
     ids.reserve(fibers_.size());
-    for (const auto& [id, fiber] : fibers_) ids.push_back(id);
+    for (const auto& [id, fiber] : fibers_)
+        ids.push_back(id);
     // Children live shorter than the stack frames that they borrow from.
     std::sort(ids.begin(), ids.end(), std::greater<>());
     for (const FiberId id : ids) {
@@ -246,10 +249,13 @@ void FiberScheduler::kill_all() {
 
 std::vector<std::string> FiberScheduler::fiber_names() const {
     std::vector<const Fiber*> live;
-    for (const auto& [id, fiber] : fibers_) live.push_back(fiber.get());
-    std::sort(live.begin(), live.end(), [](const Fiber* a, const Fiber* b) { return a->id() < b->id(); });
+    for (const auto& [id, fiber] : fibers_)
+        live.push_back(fiber.get());
+    std::sort(live.begin(), live.end(),
+              [](const Fiber* a, const Fiber* b) { return a->id() < b->id(); });
     std::vector<std::string> names;
-    for (const Fiber* fiber : live) names.push_back(fiber->name());
+    for (const Fiber* fiber : live)
+        names.push_back(fiber->name());
     return names;
 }
 
@@ -310,7 +316,8 @@ void FiberScheduler::sift_down(std::size_t index) {
     while (true) {
         std::size_t child = 2 * index + 1;
         if (child >= timers_.size()) break;
-        if (child + 1 < timers_.size() && timer_before(*timers_[child + 1], *timers_[child])) ++child;
+        if (child + 1 < timers_.size() && timer_before(*timers_[child + 1], *timers_[child]))
+            ++child;
         if (!timer_before(*timers_[child], *moving)) break;
         place(index, timers_[child]);
         index = child;

@@ -116,7 +116,7 @@ class FiberScheduler : public Scheduler {
 
     StackPool& stacks_;
     std::unordered_map<FiberId, std::unique_ptr<Fiber>> fibers_;
-    std::vector<Fiber*> timers_;  // binary heap by (deadline, timer_order)
+    std::vector<Fiber*> timers_;       // binary heap by (deadline, timer_order)
     std::size_t unstarted_count_ = 0;  // spawned, but without a stack yet
     std::uint64_t next_id_ = 1;
     std::uint64_t next_timer_order_ = 1;

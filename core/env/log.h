@@ -20,7 +20,8 @@ class Log {
   public:
     virtual ~Log() = default;
     virtual bool enabled(LogLevel level) const = 0;
-    virtual void write(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) = 0;
+    virtual void write(LogLevel level, std::string_view event,
+                       std::initializer_list<LogField> fields) = 0;
 
     void error(std::string_view event, std::initializer_list<LogField> fields = {}) {
         if (enabled(LogLevel::ERROR)) write(LogLevel::ERROR, event, fields);

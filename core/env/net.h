@@ -27,7 +27,8 @@ class Conn {
     virtual Result<std::size_t> write_some(Fiber& fiber, std::span<const ByteSpan> parts,
                                            MonoTime deadline) = 0;
     // All of parts, in order; after an error an unknown part of them was sent.
-    virtual Result<void> write(Fiber& fiber, std::span<const ByteSpan> parts, MonoTime deadline) = 0;
+    virtual Result<void> write(Fiber& fiber, std::span<const ByteSpan> parts,
+                               MonoTime deadline) = 0;
     // Half-close: the peer reads what was written, then 0. Does not suspend.
     virtual void shutdown_write() = 0;
     // Ends both directions; a fiber that waits in read or write gets CONNECTION_CLOSED. Idempotent; does not suspend.

@@ -32,7 +32,8 @@ class Scheduler {
     // There are stacks for so many more fibers, and some to spare for the node's own. Ask before a
     // fiber is spawned for a stranger: spawn itself cannot fail.
     virtual bool has_room(std::size_t fiber_count) = 0;
-    virtual WakeReason park(Fiber& fiber, MonoTime deadline, CancelMode mode = CancelMode::ALLOWED) = 0;
+    virtual WakeReason park(Fiber& fiber, MonoTime deadline,
+                            CancelMode mode = CancelMode::ALLOWED) = 0;
     virtual void wake(Fiber& fiber) = 0;
     // Asks the fiber to stop; no effect when it is gone.
     virtual void cancel(FiberId id) = 0;

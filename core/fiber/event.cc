@@ -20,7 +20,8 @@ void Event::Waiter::unlink() {
 }
 
 Event::~Event() {
-    while (first_ != nullptr) first_->unlink();
+    while (first_ != nullptr)
+        first_->unlink();
 }
 
 Result<void> Event::wait(Fiber& fiber, MonoTime deadline, CancelMode mode) {
@@ -42,7 +43,8 @@ void Event::notify_one() {
 
 void Event::notify_all() {
     // Only those that wait now: a woken fiber runs later and may wait again.
-    while (first_ != nullptr) notify_one();
+    while (first_ != nullptr)
+        notify_one();
 }
 
 }  // namespace mortar

@@ -15,7 +15,8 @@ class Event {
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
 
-    Result<void> wait(Fiber& fiber, MonoTime deadline = NEVER, CancelMode mode = CancelMode::ALLOWED);
+    Result<void> wait(Fiber& fiber, MonoTime deadline = NEVER,
+                      CancelMode mode = CancelMode::ALLOWED);
     void notify_one();  // the one that waits longest
     void notify_all();
 

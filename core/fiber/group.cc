@@ -15,8 +15,8 @@ struct Group::Membership {
 };
 
 FiberId Group::spawn(std::string name, FiberBody body) {
-    const FiberId id = scheduler_.spawn(
-        std::move(name), [state = state_, inner = std::move(body)](Fiber& fiber) {
+    const FiberId id =
+        scheduler_.spawn(std::move(name), [state = state_, inner = std::move(body)](Fiber& fiber) {
             const Membership membership{state, fiber.id()};
             inner(fiber);
         });
@@ -26,11 +26,13 @@ FiberId Group::spawn(std::string name, FiberBody body) {
 
 void Group::cancel_all() {
     const std::vector<FiberId> ids(state_->live.begin(), state_->live.end());
-    for (const FiberId id : ids) scheduler_.cancel(id);
+    for (const FiberId id : ids)
+        scheduler_.cancel(id);
 }
 
 Result<void> Group::join(Fiber& fiber) {
-    while (!state_->live.empty()) MORTAR_TRY(state_->ended.wait(fiber));
+    while (!state_->live.empty())
+        MORTAR_TRY(state_->ended.wait(fiber));
     return {};
 }
 

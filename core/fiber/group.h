@@ -15,7 +15,8 @@ namespace mortar {
 
 class Group {
   public:
-    explicit Group(Scheduler& scheduler) : scheduler_(scheduler), state_(std::make_shared<State>()) {}
+    explicit Group(Scheduler& scheduler)
+        : scheduler_(scheduler), state_(std::make_shared<State>()) {}
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
 

@@ -41,14 +41,16 @@ Result<Checkpoint> decode_checkpoint(ByteSpan bytes, const std::string& path) {
     return checkpoint;
 }
 
-Result<std::optional<Checkpoint>> read_checkpoint(Fiber& fiber, Disk& disk, const std::string& folder) {
+Result<std::optional<Checkpoint>> read_checkpoint(Fiber& fiber, Disk& disk,
+                                                  const std::string& folder) {
     const std::string path = folder + "/" + std::string(CHECKPOINT_FILE_NAME);
     // One byte more than it has, to see that it ends there.
     Result<ByteVector> bytes = read_file_start(fiber, disk, path, CHECKPOINT_BYTES + 1);
     if (bytes.is(ErrorCode::NOT_FOUND)) return std::optional<Checkpoint>();
     if (!bytes.ok()) return std::move(bytes).error();
     Result<Checkpoint> checkpoint = decode_checkpoint(*bytes, path);
-    MORTAR_SOMETIMES(checkpoint.is(ErrorCode::CHECKSUM_MISMATCH), "log: damaged checkpoint ignored");
+    MORTAR_SOMETIMES(checkpoint.is(ErrorCode::CHECKSUM_MISMATCH),
+                     "log: damaged checkpoint ignored");
     if (checkpoint.is(ErrorCode::CHECKSUM_MISMATCH)) return std::optional<Checkpoint>();
     if (!checkpoint.ok()) return std::move(checkpoint).error();
     return std::optional<Checkpoint>(*checkpoint);

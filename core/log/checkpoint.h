@@ -30,7 +30,8 @@ void encode_checkpoint(ByteVector& into, const Checkpoint& checkpoint);
 // path: for errors. CHECKSUM_MISMATCH, UNSUPPORTED_FORMAT.
 Result<Checkpoint> decode_checkpoint(ByteSpan bytes, const std::string& path);
 
-Result<std::optional<Checkpoint>> read_checkpoint(Fiber& fiber, Disk& disk, const std::string& folder);
+Result<std::optional<Checkpoint>> read_checkpoint(Fiber& fiber, Disk& disk,
+                                                  const std::string& folder);
 Result<void> write_checkpoint(Fiber& fiber, Disk& disk, const std::string& folder,
                               const Checkpoint& checkpoint);
 

@@ -57,7 +57,8 @@ SparseIndex SparseIndex::decode(ByteSpan bytes) {
         entry.file_offset = reader.u32();
         entry.record_bytes = reader.u32();
         const bool zero_tail = reader.u64() == 0;
-        if (!zero_tail || entry.sequence.value == 0 || entry.record_bytes < RECORD_FIXED_BYTES) return {};
+        if (!zero_tail || entry.sequence.value == 0 || entry.record_bytes < RECORD_FIXED_BYTES)
+            return {};
         if (!index.entries_.empty()) {
             const IndexEntry& last = index.entries_.back();
             if (entry.sequence <= last.sequence || entry.file_offset <= last.file_offset) return {};

@@ -25,10 +25,11 @@ bool is_log_file(const DirEntry& entry) {
            parse_log_file_name(name, ".seg") || parse_log_file_name(name, ".idx");
 }
 
-void report_damage(Env& env, const std::string& log_name, Sequence faulty_from, const std::string& found) {
-    env.log.error("log_damaged", {{"log", log_name},
-                                  {"faulty_from", std::to_string(faulty_from.value)},
-                                  {"found", found}});
+void report_damage(Env& env, const std::string& log_name, Sequence faulty_from,
+                   const std::string& found) {
+    env.log.error(
+        "log_damaged",
+        {{"log", log_name}, {"faulty_from", std::to_string(faulty_from.value)}, {"found", found}});
 }
 
 class LogOnDisk final : public PartitionLog {
@@ -81,7 +82,9 @@ class LogOnDisk final : public PartitionLog {
     Sequence last_sequence() const override { return last_sequence_; }
     Sequence flushed_sequence() const override { return flushed_.sequence; }
     std::uint64_t unflushed_bytes() const override { return writer_.unflushed_bytes(); }
-    void set_on_flushed(std::function<void()> on_flushed) override { on_flushed_ = std::move(on_flushed); }
+    void set_on_flushed(std::function<void()> on_flushed) override {
+        on_flushed_ = std::move(on_flushed);
+    }
     void set_before_checkpoint(std::function<Result<void>(Fiber&, Sequence)> save) override {
         before_checkpoint_ = std::move(save);
     }
@@ -107,7 +110,8 @@ class LogOnDisk final : public PartitionLog {
                                   : std::min(through, Sequence((*next)->base_sequence().value - 1));
         touch_open_segment(segment);
         Result<RecordBatch> batch = segment.read(fiber, from, last, max_bytes);
-        if (batch.is(ErrorCode::CHECKSUM_MISMATCH)) become_faulty(segment.mismatched(), batch.error());
+        if (batch.is(ErrorCode::CHECKSUM_MISMATCH))
+            become_faulty(segment.mismatched(), batch.error());
         return batch;
     }
 
@@ -135,7 +139,8 @@ class LogOnDisk final : public PartitionLog {
             // Zeros ahead are for the writer; without them the next open has nothing to look through.
             trim(fiber, *flushed_.segment, flushed_.end_offset);
         }
-        for (const auto& segment : segments_) segment->close_file();
+        for (const auto& segment : segments_)
+            segment->close_file();
         return {};
     }
 
@@ -173,7 +178,8 @@ class LogOnDisk final : public PartitionLog {
         const std::string path = segments_.back()->path();
         next.open = [this, path, segment = segments_.back().get()](
                         Fiber& fiber) -> Result<std::shared_ptr<File>> {
-            std::shared_ptr<File> file = MORTAR_TRY(env_.disk.open(fiber, path, OpenMode::READ_WRITE));
+            std::shared_ptr<File> file =
+                MORTAR_TRY(env_.disk.open(fiber, path, OpenMode::READ_WRITE));
             segment->set_file(file);
             return file;
         };
@@ -189,8 +195,8 @@ class LogOnDisk final : public PartitionLog {
         next.open = [this, segment](Fiber& fiber) -> Result<std::shared_ptr<File>> {
             if (!folder_is_durable_) MORTAR_TRY(make_folders_durably(fiber, env_.disk, folder_));
             folder_is_durable_ = true;
-            const NewSegment made = MORTAR_TRY(
-                create_segment(fiber, env_.disk, folder_, segment->base_sequence(), {}));
+            const NewSegment made =
+                MORTAR_TRY(create_segment(fiber, env_.disk, folder_, segment->base_sequence(), {}));
             segment->set_file(made.file);
             return made.file;
         };
@@ -203,14 +209,16 @@ class LogOnDisk final : public PartitionLog {
         has_writer_file_ = true;
         writer_.switch_file(std::move(next));
         if (fibers_.size() == 0) {
-            fibers_.spawn(name_ + ".checkpointer", [this](Fiber& fiber) { run_checkpointer(fiber); });
+            fibers_.spawn(name_ + ".checkpointer",
+                          [this](Fiber& fiber) { run_checkpointer(fiber); });
         }
     }
 
     // In the writer's fiber: flushed_mark moved, or the writer failed.
     void on_written() {
         if (writer_.failure()) {
-            env_.log.error("log_closed", {{"log", name_}, {"error", writer_.failure()->to_string()}});
+            env_.log.error("log_closed",
+                           {{"log", name_}, {"error", writer_.failure()->to_string()}});
         }
         while (!in_flight_.empty() && in_flight_.front().mark <= writer_.flushed_mark()) {
             const InFlight& done = in_flight_.front();
@@ -239,7 +247,8 @@ class LogOnDisk final : public PartitionLog {
                 const Result<void> written = write_checkpoint_through(fiber);
                 if (!written.ok()) {
                     // The old one stands and is right; another try when as much again was flushed.
-                    env_.log.warn("checkpoint_failed", {{"log", name_}, {"error", written.error().to_string()}});
+                    env_.log.warn("checkpoint_failed",
+                                  {{"log", name_}, {"error", written.error().to_string()}});
                     unchecked_bytes_ -= covered_bytes;
                     rolled_.clear();
                 }
@@ -263,7 +272,8 @@ class LogOnDisk final : public PartitionLog {
         save_index(fiber, *through.segment);
         const std::uint64_t durable_offset = through.end_offset - SEGMENT_HEAD_BYTES;
         if (durable_offset > std::numeric_limits<std::uint32_t>::max()) {
-            return make_error(ErrorCode::LIMIT_REACHED, name_ + ": segment too large for a checkpoint");
+            return make_error(ErrorCode::LIMIT_REACHED,
+                              name_ + ": segment too large for a checkpoint");
         }
         MORTAR_TRY(write_checkpoint(
             fiber, env_.disk, folder_,
@@ -292,8 +302,8 @@ class LogOnDisk final : public PartitionLog {
     void trim(Fiber& fiber, Segment& segment, std::uint64_t end_offset) {
         MORTAR_ASSERT(end_offset > SEGMENT_HEAD_BYTES);
         const auto file = env_.disk.open(fiber, segment.path(), OpenMode::READ_WRITE);
-        const Result<void> cut =
-            file.ok() ? (*file)->truncate(fiber, batch_start_after(end_offset)) : Result<void>(file.error());
+        const Result<void> cut = file.ok() ? (*file)->truncate(fiber, batch_start_after(end_offset))
+                                           : Result<void>(file.error());
         if (!cut.ok()) env_.log.warn("log_trim_failed", {{"error", cut.error().to_string()}});
     }
 
@@ -303,7 +313,8 @@ class LogOnDisk final : public PartitionLog {
         std::erase(open_segments_, &segment);
         open_segments_.insert(open_segments_.begin(), &segment);
         while (open_segments_.size() > LOG_OPEN_SEGMENTS_MAX) {
-            if (open_segments_.back() != segments_.back().get()) open_segments_.back()->close_file();
+            if (open_segments_.back() != segments_.back().get())
+                open_segments_.back()->close_file();
             open_segments_.pop_back();
         }
     }
@@ -320,8 +331,9 @@ class LogOnDisk final : public PartitionLog {
     std::vector<Place> rolled_;  // ends of segments that are complete since the last checkpoint
     Sequence checkpointed_sequence_;
     std::uint64_t unchecked_bytes_;  // flushed since the last checkpoint
-    bool folder_is_durable_;  // a segment is made only in a folder that is
-    std::optional<std::uint64_t> append_offset_;  // in the last segment, until the writer has a file
+    bool folder_is_durable_;         // a segment is made only in a folder that is
+    std::optional<std::uint64_t>
+        append_offset_;  // in the last segment, until the writer has a file
     bool has_writer_file_ = false;
     bool closing_ = false;
     std::optional<Sequence> faulty_from_;
@@ -364,12 +376,14 @@ Result<std::unique_ptr<PartitionLog>> PartitionLog::open(Fiber& fiber, Env& env,
         report_damage(env, name, *recovered.faulty_from, recovered.damage);
     }
     if (recovered.cut_tail_bytes > 0) {
-        env.log.warn("log_tail_cut", {{"log", name},
-                                      {"next_sequence", std::to_string(recovered.next_sequence.value)},
-                                      {"bytes", std::to_string(recovered.cut_tail_bytes)}});
+        env.log.warn("log_tail_cut",
+                     {{"log", name},
+                      {"next_sequence", std::to_string(recovered.next_sequence.value)},
+                      {"bytes", std::to_string(recovered.cut_tail_bytes)}});
     }
-    return std::unique_ptr<PartitionLog>(std::make_unique<LogOnDisk>(
-        env, std::move(folder), std::move(name), options, std::move(tail_budget), std::move(recovered)));
+    return std::unique_ptr<PartitionLog>(
+        std::make_unique<LogOnDisk>(env, std::move(folder), std::move(name), options,
+                                    std::move(tail_budget), std::move(recovered)));
 }
 
 }  // namespace mortar

@@ -26,20 +26,24 @@
 namespace mortar {
 
 inline constexpr std::uint64_t TAIL_CACHE_BYTES_DEFAULT = 4u << 20;
-inline constexpr std::size_t LOG_OPEN_SEGMENTS_MAX = 4;  // files a log keeps open for reading, the written one aside
+inline constexpr std::size_t LOG_OPEN_SEGMENTS_MAX =
+    4;  // files a log keeps open for reading, the written one aside
 
 struct LogOptions {
     std::uint64_t segment_max_bytes = 64u << 20;
-    std::uint64_t checkpoint_every_bytes = 16u << 20;  // of flushed records; recovery reads at most about this much
-    std::uint64_t tail_cache_bytes = TAIL_CACHE_BYTES_DEFAULT;  // memory for the latest records: at most this, or one chunk
+    std::uint64_t checkpoint_every_bytes =
+        16u << 20;  // of flushed records; recovery reads at most about this much
+    std::uint64_t tail_cache_bytes =
+        TAIL_CACHE_BYTES_DEFAULT;  // memory for the latest records: at most this, or one chunk
 };
 
 class TailBudget;
 
 struct LogStats {
     std::uint64_t segment_count = 0;
-    std::uint64_t size_bytes = 0;        // of the segments, from the files; zeros ahead of the writer aside
-    std::uint64_t recovered_bytes = 0;   // read by open behind the checkpoint
+    std::uint64_t size_bytes =
+        0;  // of the segments, from the files; zeros ahead of the writer aside
+    std::uint64_t recovered_bytes = 0;  // read by open behind the checkpoint
     std::uint64_t sync_count = 0;
     std::uint64_t write_count = 0;
 };
@@ -64,7 +68,8 @@ class PartitionLog {
     virtual void set_on_flushed(std::function<void()> on_flushed) = 0;
     // Called before each checkpoint with the sequence it will cover; saves what must not lag behind it (producer windows).
     // An error leaves the old checkpoint in place until the next occasion.
-    virtual void set_before_checkpoint(std::function<Result<void>(Fiber&, Sequence through)> save) = 0;
+    virtual void set_before_checkpoint(
+        std::function<Result<void>(Fiber&, Sequence through)> save) = 0;
     // Set when a write or sync failed: nothing more is appended or flushed.
     virtual const std::optional<Error>& failure() const = 0;
     // Set when records at or above this sequence are damaged though known durable.

@@ -28,7 +28,7 @@ struct Record {
     std::uint64_t timestamp_unix_ms = 0;
     LeaderEpoch leader_epoch;  // the one in which it was first appended; u32 on disk
     RecordKind kind = RecordKind::CLIENT;
-    ByteSpan key;    // empty = no key
+    ByteSpan key;  // empty = no key
     ByteSpan value;
 };
 

@@ -26,7 +26,8 @@ class Recovery {
             MORTAR_TRY(read_checkpoint(fiber, env_.disk, folder_));
         if (checkpoint) log_.checkpointed_next = checkpoint->next_sequence;
         if (listed_.empty()) {
-            if (log_.checkpointed_next > Sequence(1)) found_damage(Sequence(1), "all segments are gone");
+            if (log_.checkpointed_next > Sequence(1))
+                found_damage(Sequence(1), "all segments are gone");
             return std::move(log_);
         }
         // A process that died between rename and sync left a name that a power loss still takes away, with all that would be
@@ -35,10 +36,13 @@ class Recovery {
             MORTAR_TRY(env_.disk.sync_folder(fiber, folder_));
         }
         MORTAR_TRY(find_start(fiber, checkpoint));
-        while (!log_.faulty_from && !finished_) MORTAR_TRY(walk_segment(fiber));
+        while (!log_.faulty_from && !finished_)
+            MORTAR_TRY(walk_segment(fiber));
         if (!log_.faulty_from) MORTAR_TRY(secure_last_batch(fiber));
-        for (const Listed& listed : listed_) log_.size_bytes += listed.size_bytes;
-        for (const auto& segment : log_.segments) segment->close_file();
+        for (const Listed& listed : listed_)
+            log_.size_bytes += listed.size_bytes;
+        for (const auto& segment : log_.segments)
+            segment->close_file();
         return std::move(log_);
     }
 
@@ -48,14 +52,16 @@ class Recovery {
         if (entries.is(ErrorCode::NOT_FOUND)) return {};
         if (!entries.ok()) return entries.error();
         for (const DirEntry& entry : *entries) {
-            const auto base = entry.is_folder ? std::nullopt : parse_log_file_name(entry.name, ".seg");
+            const auto base =
+                entry.is_folder ? std::nullopt : parse_log_file_name(entry.name, ".seg");
             if (base) listed_.push_back({*base, entry.size_bytes, false});
         }
         std::sort(listed_.begin(), listed_.end(), [](const Listed& a, const Listed& b) {
             return a.base_sequence < b.base_sequence;
         });
         for (const Listed& listed : listed_) {
-            log_.segments.push_back(std::make_unique<Segment>(env_.disk, folder_, listed.base_sequence));
+            log_.segments.push_back(
+                std::make_unique<Segment>(env_.disk, folder_, listed.base_sequence));
         }
         return {};
     }
@@ -103,7 +109,8 @@ class Recovery {
 
     std::size_t segment_of(Sequence sequence) const {
         std::size_t i = 0;
-        while (i + 1 < listed_.size() && listed_[i + 1].base_sequence <= sequence) ++i;
+        while (i + 1 < listed_.size() && listed_[i + 1].base_sequence <= sequence)
+            ++i;
         return i;
     }
 
@@ -169,13 +176,15 @@ class Recovery {
         const auto evidence =
             MORTAR_TRY(scan.search(fiber, next_, Sequence(UINT64_MAX), true, UINT64_MAX));
         if (evidence) {
-            found_damage(next_, segment.path() + ": no valid record at " + std::to_string(torn_at) +
-                                    ", but record " + std::to_string(evidence->record.sequence.value) +
-                                    " started a later batch at " + std::to_string(evidence->file_offset));
+            found_damage(next_,
+                         segment.path() + ": no valid record at " + std::to_string(torn_at) +
+                             ", but record " + std::to_string(evidence->record.sequence.value) +
+                             " started a later batch at " + std::to_string(evidence->file_offset));
             return {};
         }
         MORTAR_SOMETIMES(true, "log: torn tail left behind");
-        log_.cut_tail_bytes = listed_[segment_].size_bytes - std::min(listed_[segment_].size_bytes, torn_at);
+        log_.cut_tail_bytes =
+            listed_[segment_].size_bytes - std::min(listed_[segment_].size_bytes, torn_at);
         return {};
     }
 
@@ -249,7 +258,7 @@ class Recovery {
     std::size_t segment_ = 0;     // being walked
     Sequence next_{1};            // expected at place_
     std::uint64_t place_ = SEGMENT_HEAD_BYTES;
-    Sequence batch_first_{1};     // of the last batch walked, or where the walk began
+    Sequence batch_first_{1};  // of the last batch walked, or where the walk began
     std::uint64_t batch_place_ = 0;
     bool tail_is_torn_ = false;
     bool finished_ = false;

@@ -31,13 +31,13 @@ struct RecoveredLog {
     std::vector<std::unique_ptr<Segment>> segments;  // ascending
     Sequence next_sequence{1};
     Sequence checkpointed_next{1};
-    std::size_t end_segment = 0;         // which of segments holds the last record
-    std::uint64_t end_offset = 0;        // where that record ends
+    std::size_t end_segment = 0;   // which of segments holds the last record
+    std::uint64_t end_offset = 0;  // where that record ends
     // Where the next batch may start in the last segment; nothing: the next record starts a new segment.
     std::optional<std::uint64_t> append_offset;
     std::optional<Sequence> faulty_from;
-    std::string damage;                  // what was found, for the log line
-    std::uint64_t cut_tail_bytes = 0;    // left behind as torn, 0 for none
+    std::string damage;                // what was found, for the log line
+    std::uint64_t cut_tail_bytes = 0;  // left behind as torn, 0 for none
     std::uint64_t size_bytes = 0;
     std::uint64_t read_bytes = 0;
 };

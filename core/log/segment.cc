@@ -26,7 +26,8 @@ std::size_t first_nonzero(ByteSpan bytes) {
         std::memcpy(&word, bytes.data() + i, sizeof word);
         if (word != 0) break;
     }
-    while (i < bytes.size() && bytes[i] == std::byte{0}) ++i;
+    while (i < bytes.size() && bytes[i] == std::byte{0})
+        ++i;
     return i;
 }
 
@@ -90,8 +91,8 @@ Result<std::optional<RecordScan::Found>> RecordScan::next(Fiber& fiber, Sequence
     return found;
 }
 
-Result<std::optional<RecordScan::Found>> RecordScan::search(Fiber& fiber, Sequence low, Sequence high,
-                                                            bool only_batch_starts,
+Result<std::optional<RecordScan::Found>> RecordScan::search(Fiber& fiber, Sequence low,
+                                                            Sequence high, bool only_batch_starts,
                                                             std::uint64_t end_offset) {
     const std::uint64_t step = only_batch_starts ? SECTOR_BYTES : 1;
     for (std::uint64_t at = only_batch_starts ? sector_ceil(place_) : place_; at < end_offset;) {
@@ -114,7 +115,8 @@ Result<std::optional<RecordScan::Found>> RecordScan::search(Fiber& fiber, Sequen
         if (!candidate) continue;
         std::optional<Found> found = MORTAR_TRY(record_at(fiber, at));
         if (found && found->record.sequence >= low && found->record.sequence <= high &&
-            sequence_distance(low, found->record.sequence) <= (at - place_) / RECORD_FIXED_BYTES + 1) {
+            sequence_distance(low, found->record.sequence) <=
+                (at - place_) / RECORD_FIXED_BYTES + 1) {
             place_ = found->end_offset;
             return found;
         }
@@ -151,7 +153,8 @@ Result<ByteSpan> RecordScan::view(Fiber& fiber, std::uint64_t file_offset, std::
     return ByteSpan(*block_).first(std::min(size_bytes, count));
 }
 
-Result<std::optional<RecordScan::Found>> RecordScan::record_at(Fiber& fiber, std::uint64_t file_offset) {
+Result<std::optional<RecordScan::Found>> RecordScan::record_at(Fiber& fiber,
+                                                               std::uint64_t file_offset) {
     ByteSpan bytes = MORTAR_TRY(view(fiber, file_offset, RECORD_FIXED_BYTES));
     if (!looks_like_record(bytes)) return std::optional<Found>();
     const std::size_t size_bytes = RECORD_LEN_FIELD_BYTES + load_be<std::uint32_t>(bytes.data());
@@ -181,8 +184,8 @@ Result<NewSegment> create_segment(Fiber& fiber, Disk& disk, const std::string& f
     if (made.end_offset > SEGMENT_HEAD_BYTES) {
         bytes.resize(static_cast<std::size_t>(batch_start_after(made.end_offset)));
     }
-    made.file = MORTAR_TRY(
-        replace_file(fiber, disk, folder, segment_file_name(base_sequence), bytes));
+    made.file =
+        MORTAR_TRY(replace_file(fiber, disk, folder, segment_file_name(base_sequence), bytes));
     return made;
 }
 
@@ -206,7 +209,8 @@ void Segment::note_record(const Record& record, std::uint64_t file_offset) {
     if (index_.add(entry)) index_changed_ = true;
 }
 
-Result<RecordBatch> Segment::read(Fiber& fiber, Sequence from, Sequence last, std::uint64_t bytes_max) {
+Result<RecordBatch> Segment::read(Fiber& fiber, Sequence from, Sequence last,
+                                  std::uint64_t bytes_max) {
     MORTAR_ASSERT(from >= base_sequence_ && from <= last);
     const std::size_t block_bytes = static_cast<std::size_t>(
         std::clamp<std::uint64_t>(bytes_max, SCAN_BLOCK_BYTES_MIN, SCAN_BLOCK_BYTES_MAX));
@@ -276,8 +280,8 @@ Result<RecordScan> Segment::scan_at(Fiber& fiber, Sequence from, std::size_t blo
             }
             if (is_hint) break;
             // A damaged record costs no other: go on at the next one that is whole.
-            const auto later = MORTAR_TRY(
-                scan.search(fiber, sequence.next(), from, false, UINT64_MAX));
+            const auto later =
+                MORTAR_TRY(scan.search(fiber, sequence.next(), from, false, UINT64_MAX));
             if (!later) return mismatch(sequence, scan.place());
             MORTAR_SOMETIMES(true, "log: read past a damaged record");
             sequence = later->record.sequence;
@@ -301,7 +305,8 @@ Result<RecordScan> Segment::scan_at(Fiber& fiber, Sequence from, std::size_t blo
 Result<void> Segment::load_index(Fiber& fiber) {
     if (index_loaded_) return {};
     const std::string index_path = folder_ + "/" + index_file_name(base_sequence_);
-    constexpr std::size_t INDEX_BYTES_MAX = INDEX_ENTRY_BYTES * (SEGMENT_BYTES_MAX / INDEX_EVERY_BYTES + 1);
+    constexpr std::size_t INDEX_BYTES_MAX =
+        INDEX_ENTRY_BYTES * (SEGMENT_BYTES_MAX / INDEX_EVERY_BYTES + 1);
     const Result<ByteVector> bytes = read_file_start(fiber, disk_, index_path, INDEX_BYTES_MAX);
     if (index_loaded_) return {};  // by another fiber meanwhile
     index_loaded_ = true;
@@ -313,15 +318,17 @@ Result<void> Segment::load_index(Fiber& fiber) {
     const SparseIndex loaded = SparseIndex::decode(*bytes);
     if (loaded.entries().empty()) index_changed_ = true;
     for (const IndexEntry& entry : loaded.entries()) {
-        if (entry.sequence >= base_sequence_ && entry.file_offset >= SEGMENT_HEAD_BYTES) index_.add(entry);
+        if (entry.sequence >= base_sequence_ && entry.file_offset >= SEGMENT_HEAD_BYTES)
+            index_.add(entry);
     }
     return {};
 }
 
 Error Segment::mismatch(Sequence sequence, std::uint64_t file_offset) {
     mismatched_ = sequence;
-    return make_error(ErrorCode::CHECKSUM_MISMATCH, path() + ": record " + std::to_string(sequence.value) +
-                                                        " at " + std::to_string(file_offset));
+    return make_error(ErrorCode::CHECKSUM_MISMATCH, path() + ": record " +
+                                                        std::to_string(sequence.value) + " at " +
+                                                        std::to_string(file_offset));
 }
 
 }  // namespace mortar

@@ -59,8 +59,8 @@ class RecordScan {
     Result<std::optional<Found>> next(Fiber& fiber, Sequence expected);
     // The first valid record at or behind place() with low <= sequence <= high that the bytes before it leave room for, at any
     // byte or only where a batch may start; place() moves behind it, or stays when there is none before end_offset.
-    Result<std::optional<Found>> search(Fiber& fiber, Sequence low, Sequence high, bool only_batch_starts,
-                                        std::uint64_t end_offset);
+    Result<std::optional<Found>> search(Fiber& fiber, Sequence low, Sequence high,
+                                        bool only_batch_starts, std::uint64_t end_offset);
     // Is there a byte other than zero at or behind place()?
     Result<bool> anything_behind(Fiber& fiber);
     std::uint64_t place() const { return place_; }
@@ -136,7 +136,7 @@ class Segment {
     std::shared_ptr<File> file_;
     SparseIndex index_;
     bool index_loaded_ = false;
-    bool index_changed_ = false;  // since it was loaded or saved
+    bool index_changed_ = false;                   // since it was loaded or saved
     std::array<Position, RECENT_COUNT> recent_{};  // ends of reads: a consumer goes on from there
     std::size_t next_recent_ = 0;
     Sequence mismatched_;

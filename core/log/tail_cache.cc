@@ -8,7 +8,8 @@ TailBudget::Place TailBudget::add(TailCache& cache, std::uint64_t bytes) {
     const Place place = held_.insert(held_.end(), {&cache, bytes});
     bytes_ += bytes;
     // The oldest of all is the oldest of its own cache.
-    while (bytes_ > bytes_max_ && held_.begin() != place) held_.front().cache->drop_oldest();
+    while (bytes_ > bytes_max_ && held_.begin() != place)
+        held_.front().cache->drop_oldest();
     return place;
 }
 
@@ -18,7 +19,8 @@ void TailBudget::remove(Place place) {
 }
 
 TailCache::~TailCache() {
-    for (const Held& held : held_) budget_->remove(held.place);
+    for (const Held& held : held_)
+        budget_->remove(held.place);
 }
 
 void TailCache::drop_oldest() {
@@ -32,7 +34,8 @@ void TailCache::drop_oldest() {
 void TailCache::add(Sequence sequence, const LogWriter::Appended& appended) {
     if (held_.empty() || held_.back().chunk != appended.chunk) {
         const std::uint64_t chunk_bytes = appended.chunk->capacity;
-        while (!held_.empty() && bytes_ + chunk_bytes > bytes_max_) drop_oldest();
+        while (!held_.empty() && bytes_ + chunk_bytes > bytes_max_)
+            drop_oldest();
         const TailBudget::Place place = budget_->add(*this, chunk_bytes);
         held_.push_back({appended.chunk, sequence, {}, place});
         bytes_ += chunk_bytes;

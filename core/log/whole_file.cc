@@ -35,8 +35,8 @@ Result<ByteVector> read_whole_file(Fiber& fiber, Disk& disk, const std::string& 
     const std::uint64_t size_bytes = MORTAR_TRY(file->size(fiber));
     if (size_bytes > bytes_max) {
         return make_error(ErrorCode::LIMIT_REACHED, path + " has " + std::to_string(size_bytes) +
-                                                        " bytes, at most " + std::to_string(bytes_max) +
-                                                        " are read");
+                                                        " bytes, at most " +
+                                                        std::to_string(bytes_max) + " are read");
     }
     return read_first(fiber, *file, size_bytes);
 }
@@ -58,8 +58,9 @@ Result<std::unique_ptr<File>> write_new_file(Fiber& fiber, Disk& disk, const std
     return file;
 }
 
-Result<void> publish_file(Fiber& fiber, Disk& disk, const std::string& folder, const std::string& from_name,
-                          const std::string& to_name, Durability durability) {
+Result<void> publish_file(Fiber& fiber, Disk& disk, const std::string& folder,
+                          const std::string& from_name, const std::string& to_name,
+                          Durability durability) {
     MORTAR_TRY(disk.rename(fiber, join_path(folder, from_name), join_path(folder, to_name)));
     if (durability == Durability::UNSYNCED) return {};
     return disk.sync_folder(fiber, folder);
@@ -75,10 +76,12 @@ Result<std::unique_ptr<File>> replace_file(Fiber& fiber, Disk& disk, const std::
     return file;
 }
 
-Error unsupported_version(const std::string& path, std::uint64_t version, std::uint64_t version_known) {
-    return make_error(ErrorCode::UNSUPPORTED_FORMAT,
-                      path + ": version " + std::to_string(version) + ", this program reads version " +
-                          std::to_string(version_known) + ": start a newer program");
+Error unsupported_version(const std::string& path, std::uint64_t version,
+                          std::uint64_t version_known) {
+    return make_error(ErrorCode::UNSUPPORTED_FORMAT, path + ": version " + std::to_string(version) +
+                                                         ", this program reads version " +
+                                                         std::to_string(version_known) +
+                                                         ": start a newer program");
 }
 
 }  // namespace mortar

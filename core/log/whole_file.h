@@ -32,8 +32,9 @@ Result<std::unique_ptr<File>> write_new_file(Fiber& fiber, Disk& disk, const std
                                              ByteSpan bytes,
                                              Durability durability = Durability::SYNCED);
 // Renames within one folder and syncs it. After an error the name may lead to either content.
-Result<void> publish_file(Fiber& fiber, Disk& disk, const std::string& folder, const std::string& from_name,
-                          const std::string& to_name, Durability durability = Durability::SYNCED);
+Result<void> publish_file(Fiber& fiber, Disk& disk, const std::string& folder,
+                          const std::string& from_name, const std::string& to_name,
+                          Durability durability = Durability::SYNCED);
 // After an error a .tmp may be left, which the next try overwrites. The file comes back open.
 Result<std::unique_ptr<File>> replace_file(Fiber& fiber, Disk& disk, const std::string& folder,
                                            const std::string& name, ByteSpan bytes,
@@ -44,6 +45,7 @@ Result<void> make_folders_durably(Fiber& fiber, Disk& disk, const std::string& f
 // "a/b" of "a" and "b"; b alone when a is the root.
 std::string join_path(const std::string& folder, const std::string& name);
 // UNSUPPORTED_FORMAT in the words that operators see.
-Error unsupported_version(const std::string& path, std::uint64_t version, std::uint64_t version_known);
+Error unsupported_version(const std::string& path, std::uint64_t version,
+                          std::uint64_t version_known);
 
 }  // namespace mortar

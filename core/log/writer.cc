@@ -123,16 +123,17 @@ void LogWriter::seal_batch() {
 MutableByteSpan LogWriter::place(Step& batch, std::size_t size_bytes) {
     if (chunk_ == nullptr || chunk_->capacity - chunk_->used < size_bytes) {
         // Doubling keeps a quiet log small and a busy one at few parts a write.
-        const std::size_t next_bytes =
-            chunk_ == nullptr ? WRITE_CHUNK_BYTES_MIN
-                              : std::min(WRITE_CHUNK_BYTES_MAX, chunk_->capacity * 2);
+        const std::size_t next_bytes = chunk_ == nullptr
+                                           ? WRITE_CHUNK_BYTES_MIN
+                                           : std::min(WRITE_CHUNK_BYTES_MAX, chunk_->capacity * 2);
         chunk_ = std::make_shared<WriteChunk>(std::max(size_bytes, next_bytes));
     }
     const MutableByteSpan into(chunk_->bytes.get() + chunk_->used, size_bytes);
     chunk_->used += size_bytes;
     batch.size_bytes += size_bytes;
     if (batch.owners.empty() || batch.owners.back() != chunk_) batch.owners.push_back(chunk_);
-    if (!batch.parts.empty() && batch.parts.back().data() + batch.parts.back().size() == into.data()) {
+    if (!batch.parts.empty() &&
+        batch.parts.back().data() + batch.parts.back().size() == into.data()) {
         ByteSpan& last = batch.parts.back();
         last = ByteSpan(last.data(), last.size() + size_bytes);
     } else {
@@ -163,7 +164,8 @@ void LogWriter::run_writer(Fiber& fiber) {
         const std::uint64_t mark = step.mark;
         const Result<void> done = is_batch ? run_batch(fiber, std::move(step))
                                            : run_switch(fiber, std::move(*step.next_file));
-        if (failure_) return;  // the grower's write-back failed meanwhile: what this one said counts no more
+        if (failure_)
+            return;  // the grower's write-back failed meanwhile: what this one said counts no more
         if (!done.ok()) return fail(done.error());
         if (!is_batch) continue;
         MORTAR_ASSERT(mark > flushed_mark_ && mark <= appended_mark_);
@@ -211,8 +213,8 @@ Result<void> LogWriter::run_batch(Fiber& fiber, Step batch) {
 }
 
 bool LogWriter::wants_growth() const {
-    return !failure_ && !closing_ && !cannot_grow_ && file_ != nullptr && grown_end_ < grow_bytes_max_ &&
-           write_end_ + grow_bytes_ / 2 > grown_end_;
+    return !failure_ && !closing_ && !cannot_grow_ && file_ != nullptr &&
+           grown_end_ < grow_bytes_max_ && write_end_ + grow_bytes_ / 2 > grown_end_;
 }
 
 void LogWriter::run_grower(Fiber& fiber) {

@@ -28,7 +28,8 @@ namespace mortar {
 
 inline constexpr std::size_t WRITE_CHUNK_BYTES_MIN = 4u << 10;
 inline constexpr std::size_t WRITE_CHUNK_BYTES_MAX = 256u << 10;
-inline constexpr std::size_t WRITE_BATCH_BYTES_MAX = 4u << 20;  // a larger single append is a batch of its own
+inline constexpr std::size_t WRITE_BATCH_BYTES_MAX =
+    4u << 20;  // a larger single append is a batch of its own
 inline constexpr std::uint64_t GROW_BYTES_MIN = 64u << 10;
 inline constexpr std::uint64_t GROW_BYTES_MAX = 4u << 20;
 inline constexpr std::uint64_t GROW_STEP_BYTES = 1024u << 10;  // written and synced at a time
@@ -58,8 +59,9 @@ class LogWriter {
         std::uint64_t grow_bytes_max = UINT64_MAX;  // the file is not grown ahead beyond this size
     };
     struct Appended {
-        std::uint64_t file_offset = 0;  // where the bytes stand in the file of the latest switch_file
-        std::uint64_t mark = 0;         // flushed once flushed_mark() >= mark
+        std::uint64_t file_offset =
+            0;                   // where the bytes stand in the file of the latest switch_file
+        std::uint64_t mark = 0;  // flushed once flushed_mark() >= mark
         std::shared_ptr<WriteChunk> chunk;
         MutableByteSpan bytes;  // in chunk; to be filled before the caller suspends
     };
@@ -118,7 +120,7 @@ class LogWriter {
 
     std::string name_;
     Group fibers_;
-    std::deque<Step> steps_;     // the last one is the open batch when batch_is_open_
+    std::deque<Step> steps_;  // the last one is the open batch when batch_is_open_
     bool batch_is_open_ = false;
     bool has_file_ = false;
     std::uint64_t place_offset_ = 0;  // end of what was appended, in the file of the latest switch
@@ -136,11 +138,11 @@ class LogWriter {
 
     std::shared_ptr<File> file_;
     std::uint64_t grow_bytes_max_ = 0;
-    std::uint64_t write_end_ = 0;    // end of what is written or being written to file_
-    std::uint64_t grown_end_ = 0;    // the file's size: zeros from write_end_ to here
+    std::uint64_t write_end_ = 0;  // end of what is written or being written to file_
+    std::uint64_t grown_end_ = 0;  // the file's size: zeros from write_end_ to here
     std::uint64_t grow_bytes_ = GROW_BYTES_MIN;
-    bool growing_ = false;           // zeros are being written behind grown_end_
-    bool cannot_grow_ = false;       // until the next file
+    bool growing_ = false;      // zeros are being written behind grown_end_
+    bool cannot_grow_ = false;  // until the next file
     Event grow_changed_;
 };
 

@@ -39,7 +39,8 @@ Result<void> check_characters(std::string_view kind, std::string_view name) {
             token_is_empty = false;
             continue;
         }
-        if (token_is_empty) return bad_name(kind, "it has an empty token; tokens are separated by '.'");
+        if (token_is_empty)
+            return bad_name(kind, "it has an empty token; tokens are separated by '.'");
         token_is_empty = true;
     }
     if (token_is_empty) return bad_name(kind, "it has an empty token; tokens are separated by '.'");
@@ -61,7 +62,8 @@ std::string take_name(ByteReader& reader) {
 template <class Id>
 void put_ids(ByteWriter& writer, const std::vector<Id>& ids) {
     writer.u16(static_cast<std::uint16_t>(ids.size()));
-    for (const Id id : ids) writer.id(id);
+    for (const Id id : ids)
+        writer.id(id);
 }
 template <class Id>
 std::vector<Id> take_ids(ByteReader& reader) {
@@ -72,7 +74,8 @@ std::vector<Id> take_ids(ByteReader& reader) {
         return ids;
     }
     ids.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) ids.push_back(reader.id<Id>());
+    for (std::size_t i = 0; i < count; ++i)
+        ids.push_back(reader.id<Id>());
     return ids;
 }
 
@@ -194,13 +197,20 @@ void encode_mutation(ByteVector& into, const MutationBody& body) {
 
 Result<MutationBody> decode_mutation(std::uint16_t type, ByteSpan payload) {
     switch (type) {
-        case 1: return decode_as<TopicCreated>(payload);
-        case 2: return decode_as<TopicDeleted>(payload);
-        case 3: return decode_as<GroupCreated>(payload);
-        case 4: return decode_as<GroupDeleted>(payload);
-        case 5: return decode_as<MemberJoined>(payload);
-        case 6: return decode_as<MembersLeft>(payload);
-        default: return damaged("unknown type of mutation: " + std::to_string(type));
+        case 1:
+            return decode_as<TopicCreated>(payload);
+        case 2:
+            return decode_as<TopicDeleted>(payload);
+        case 3:
+            return decode_as<GroupCreated>(payload);
+        case 4:
+            return decode_as<GroupDeleted>(payload);
+        case 5:
+            return decode_as<MemberJoined>(payload);
+        case 6:
+            return decode_as<MembersLeft>(payload);
+        default:
+            return damaged("unknown type of mutation: " + std::to_string(type));
     }
 }
 
@@ -238,8 +248,9 @@ Result<void> Catalog::check(const TopicCreated& body) const {
         return make_error(ErrorCode::QUOTA_EXCEEDED, "a topic has at most 1024 partitions");
     }
     if (const Topic* topic = find_topic(std::string_view(body.name)); topic != nullptr) {
-        return make_error(ErrorCode::TOPIC_EXISTS_MISMATCH,
-                          "the topic exists with " + std::to_string(topic->partition_count) + " partitions");
+        return make_error(
+            ErrorCode::TOPIC_EXISTS_MISMATCH,
+            "the topic exists with " + std::to_string(topic->partition_count) + " partitions");
     }
     if (next_pair_ >= TOPIC_PAIR_COUNT_MAX) {
         return make_error(ErrorCode::QUOTA_EXCEEDED,
@@ -334,8 +345,8 @@ void Catalog::apply(const Mutation& mutation) {
 }
 
 void Catalog::take(const Mutation& mutation, const TopicCreated& body) {
-    insert_pair(Topic{source_of_pair(next_pair_), body.name, body.partition_count, mutation.mutation_id,
-                      mutation.leader_epoch});
+    insert_pair(Topic{source_of_pair(next_pair_), body.name, body.partition_count,
+                      mutation.mutation_id, mutation.leader_epoch});
     ++next_pair_;
 }
 
@@ -379,7 +390,8 @@ void Catalog::take(const Mutation& mutation, const MemberJoined& body) {
 void Catalog::take(const Mutation&, const MembersLeft& body) {
     ConsumerGroup& group = groups_.at(body.group_id);
     group.membership_epoch = group.membership_epoch.next();
-    for (const MemberId member_id : body.left) group.members.erase(member_id);
+    for (const MemberId member_id : body.left)
+        group.members.erase(member_id);
     set_owners(group, body.owners, MemberId{});
 }
 
@@ -516,11 +528,14 @@ Result<void> Catalog::decode_topic(ByteReader& reader) {
     topic.created_epoch = reader.id<LeaderEpoch>();
     if (reader.failed()) return damaged("the state ends within a topic");
     const bool ascending = topics_.empty() || topics_.rbegin()->first < topic.topic_id;
-    const bool sound = ascending && !topic.is_twin() && topic.topic_id.value < 2 * next_pair_ &&
-                       check_topic_name(topic.name, false).ok() && topic.partition_count > 0 &&
-                       topic.partition_count <= PARTITION_COUNT_MAX && topic.created_by <= last_mutation_ &&
-                       topic.created_epoch <= last_leader_epoch_ && !topic_by_name_.contains(topic.name);
-    if (!sound) return damaged("the state holds an impossible topic " + std::to_string(topic.topic_id.value));
+    const bool sound =
+        ascending && !topic.is_twin() && topic.topic_id.value < 2 * next_pair_ &&
+        check_topic_name(topic.name, false).ok() && topic.partition_count > 0 &&
+        topic.partition_count <= PARTITION_COUNT_MAX && topic.created_by <= last_mutation_ &&
+        topic.created_epoch <= last_leader_epoch_ && !topic_by_name_.contains(topic.name);
+    if (!sound)
+        return damaged("the state holds an impossible topic " +
+                       std::to_string(topic.topic_id.value));
     insert_pair(std::move(topic));
     return {};
 }
@@ -550,7 +565,8 @@ Result<void> Catalog::decode_group(ByteReader& reader) {
         Member member;
         member.member_id = reader.id<MemberId>();
         member.joined_at = reader.id<MembershipEpoch>();
-        sound = sound && (group.members.empty() || group.members.rbegin()->first < member.member_id) &&
+        sound = sound &&
+                (group.members.empty() || group.members.rbegin()->first < member.member_id) &&
                 member.member_id.value > 0 && member.member_id.value <= last_mutation_.value &&
                 member.joined_at <= group.membership_epoch;
         group.members.emplace(member.member_id, member);
@@ -565,7 +581,9 @@ Result<void> Catalog::decode_group(ByteReader& reader) {
             group.group_id.value > 0 && group.group_id.value < next_group_ &&
             (groups_.empty() || groups_.rbegin()->first < group.group_id) &&
             group.created_by <= last_mutation_ && !group_by_name_.contains(group.name);
-    if (!sound) return damaged("the state holds an impossible group " + std::to_string(group.group_id.value));
+    if (!sound)
+        return damaged("the state holds an impossible group " +
+                       std::to_string(group.group_id.value));
     insert_group(std::move(group));
     return {};
 }

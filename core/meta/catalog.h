@@ -22,7 +22,8 @@
 namespace mortar {
 
 inline constexpr std::uint16_t PARTITION_COUNT_MAX = 1024;
-inline constexpr std::size_t TOPIC_NAME_BYTES_MAX = 251;  // its twin "<name>.dlq" is a name of at most 255
+inline constexpr std::size_t TOPIC_NAME_BYTES_MAX =
+    251;  // its twin "<name>.dlq" is a name of at most 255
 inline constexpr std::size_t GROUP_NAME_BYTES_MAX = 255;
 inline constexpr std::size_t TOPIC_PAIR_COUNT_MAX = 32767;
 inline constexpr std::size_t GROUP_COUNT_MAX = 65535;
@@ -61,7 +62,8 @@ struct ConsumerGroup {
     GroupId group_id;
     std::string name;
     TopicId topic_id;
-    std::vector<Sequence> start_after;  // per partition: the cursor's start; delivery begins behind it
+    std::vector<Sequence>
+        start_after;  // per partition: the cursor's start; delivery begins behind it
     MembershipEpoch membership_epoch;
     AssignmentEpoch assignment_epoch;
     std::map<MemberId, Member> members;
@@ -92,7 +94,8 @@ struct GroupDeleted {  // only without members
 };
 struct MemberJoined {  // the member id is the mutation's own id: never reused
     GroupId group_id;
-    std::vector<MemberId> owners;  // per partition, the assignment that this join leads to (0 = the joining member)
+    std::vector<MemberId>
+        owners;  // per partition, the assignment that this join leads to (0 = the joining member)
     bool operator==(const MemberJoined&) const = default;
 };
 struct MembersLeft {
@@ -171,7 +174,7 @@ class Catalog {
     std::map<std::string, TopicId, std::less<>> topic_by_name_;
     std::map<GroupId, ConsumerGroup> groups_;
     std::map<std::string, GroupId, std::less<>> group_by_name_;
-    std::uint16_t next_pair_ = 0;    // topic pairs ever made
+    std::uint16_t next_pair_ = 0;  // topic pairs ever made
     std::uint32_t next_group_ = 1;
     MutationId last_mutation_;
     LeaderEpoch last_leader_epoch_;

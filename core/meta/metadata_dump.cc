@@ -26,7 +26,8 @@ std::string list_of(const std::vector<Id>& ids) {
 
 struct Describe {
     std::string operator()(const TopicCreated& body) const {
-        return "name=" + quoted(body.name) + " partition_count=" + std::to_string(body.partition_count);
+        return "name=" + quoted(body.name) +
+               " partition_count=" + std::to_string(body.partition_count);
     }
     std::string operator()(const TopicDeleted& body) const {
         return "topic_id=" + std::to_string(body.topic_id.value);
@@ -39,7 +40,8 @@ struct Describe {
         return "group_id=" + std::to_string(body.group_id.value);
     }
     std::string operator()(const MemberJoined& body) const {
-        return "group_id=" + std::to_string(body.group_id.value) + " owners=" + list_of(body.owners);
+        return "group_id=" + std::to_string(body.group_id.value) +
+               " owners=" + list_of(body.owners);
     }
     std::string operator()(const MembersLeft& body) const {
         return "group_id=" + std::to_string(body.group_id.value) + " left=" + list_of(body.left) +
@@ -102,7 +104,8 @@ bool dump_metadata_snapshot(ByteSpan file, const std::string& path, const DumpLi
     }
     for (const auto& [group_id, group] : catalog->groups()) {
         std::vector<MemberId> members;
-        for (const auto& [member_id, member] : group.members) members.push_back(member_id);
+        for (const auto& [member_id, member] : group.members)
+            members.push_back(member_id);
         line("group_id=" + std::to_string(group_id.value) + " name=" + quoted(group.name) +
              " topic_id=" + std::to_string(group.topic_id.value) +
              " membership_epoch=" + std::to_string(group.membership_epoch.value) +

@@ -8,7 +8,7 @@
 namespace mortar {
 namespace {
 constexpr std::size_t RECORD_LEN_BASE = 30;  // record_len without payload
-constexpr std::size_t CRC_END = 8;           // of a record: length and checksum stand before what it covers
+constexpr std::size_t CRC_END = 8;  // of a record: length and checksum stand before what it covers
 constexpr std::size_t SNAPSHOT_CRC_AT = 5;
 constexpr std::size_t SNAPSHOT_CRC_END = 9;
 
@@ -62,7 +62,8 @@ Result<RawMetadataRecord> parse_metadata_record(ByteSpan bytes) {
     ByteReader reader(bytes);
     const std::uint32_t record_len = reader.u32();
     const std::uint32_t checksum = reader.u32();
-    if (reader.failed() || record_len == 0) return make_error(ErrorCode::TORN_TAIL, "no record here");
+    if (reader.failed() || record_len == 0)
+        return make_error(ErrorCode::TORN_TAIL, "no record here");
     if (record_len < RECORD_LEN_BASE || record_len > RECORD_LEN_BASE + MUTATION_PAYLOAD_BYTES_MAX) {
         return make_error(ErrorCode::CHECKSUM_MISMATCH, "impossible record length");
     }
@@ -110,8 +111,10 @@ Result<Catalog> parse_metadata_snapshot(ByteSpan bytes, const std::string& path)
         return make_error(ErrorCode::DAMAGED, path + " does not begin as a metadata snapshot");
     }
     const auto version = static_cast<std::uint8_t>(bytes[4]);
-    if (version != METADATA_FORMAT_VERSION) return unsupported_version(path, version, METADATA_FORMAT_VERSION);
-    if (crc32c(bytes.subspan(SNAPSHOT_CRC_END)) != load_be<std::uint32_t>(bytes.data() + SNAPSHOT_CRC_AT)) {
+    if (version != METADATA_FORMAT_VERSION)
+        return unsupported_version(path, version, METADATA_FORMAT_VERSION);
+    if (crc32c(bytes.subspan(SNAPSHOT_CRC_END)) !=
+        load_be<std::uint32_t>(bytes.data() + SNAPSHOT_CRC_AT)) {
         return make_error(ErrorCode::CHECKSUM_MISMATCH, path + " has a wrong checksum");
     }
     ByteReader reader(bytes.subspan(SNAPSHOT_CRC_END));
@@ -129,7 +132,8 @@ std::string metadata_log_name(MutationId first) {
 }
 
 std::string metadata_snapshot_name(MutationId offset, LeaderEpoch leader_epoch) {
-    return "mmms-" + std::to_string(offset.value) + "-" + std::to_string(leader_epoch.value) + ".bin";
+    return "mmms-" + std::to_string(offset.value) + "-" + std::to_string(leader_epoch.value) +
+           ".bin";
 }
 
 std::optional<MutationId> parse_metadata_log_name(std::string_view name) {

@@ -7,9 +7,9 @@
 #include "core/fiber/deadline.h"
 #include "core/fiber/group.h"
 #include "core/fiber/mutex.h"
+#include "core/log/whole_file.h"
 #include "core/meta/metadata_format.h"
 #include "core/meta/metadata_recovery.h"
-#include "core/log/whole_file.h"
 
 namespace mortar {
 namespace {
@@ -19,8 +19,8 @@ constexpr const char* LOG_TMP = "log.tmp";
 constexpr std::uint64_t SNAPSHOT_RETRY_RECORDS = 64;
 
 bool makes_room(const MutationBody& body) {
-    return std::holds_alternative<TopicDeleted>(body) || std::holds_alternative<GroupDeleted>(body) ||
-           std::holds_alternative<MembersLeft>(body);
+    return std::holds_alternative<TopicDeleted>(body) ||
+           std::holds_alternative<GroupDeleted>(body) || std::holds_alternative<MembersLeft>(body);
 }
 
 ByteVector state_bytes(const Catalog& catalog) {
@@ -31,7 +31,8 @@ ByteVector state_bytes(const Catalog& catalog) {
 
 class DiskMetadataLog : public MetadataLog {
   public:
-    DiskMetadataLog(Env& env, std::string folder, std::uint32_t snapshot_records, LeaderEpoch leader_epoch)
+    DiskMetadataLog(Env& env, std::string folder, std::uint32_t snapshot_records,
+                    LeaderEpoch leader_epoch)
         : env_(env),
           folder_(std::move(folder)),
           snapshot_records_(snapshot_records),
@@ -41,11 +42,13 @@ class DiskMetadataLog : public MetadataLog {
 
     Result<void> recover(Fiber& fiber);
     Result<MutationId> propose(Fiber& fiber, MutationBody body) override {
-        const auto make = [&body](const Catalog&) -> Result<MutationBody> { return std::move(body); };
+        const auto make = [&body](const Catalog&) -> Result<MutationBody> {
+            return std::move(body);
+        };
         return propose(fiber, std::function<Result<MutationBody>(const Catalog&)>(make));
     }
-    Result<MutationId> propose(Fiber& fiber,
-                               std::function<Result<MutationBody>(const Catalog& catalog)> make) override;
+    Result<MutationId> propose(
+        Fiber& fiber, std::function<Result<MutationBody>(const Catalog& catalog)> make) override;
     const Catalog& catalog() const override { return catalog_; }
     bool is_quarantined() const override { return is_quarantined_; }
     bool is_read_only() const override { return failure_.has_value(); }
@@ -76,7 +79,7 @@ class DiskMetadataLog : public MetadataLog {
     std::function<void(const Mutation&)> on_applied_;
     bool is_quarantined_ = false;
     bool is_closed_ = false;
-    std::optional<Error> failure_;  // no mutation is written until it was opened again
+    std::optional<Error> failure_;       // no mutation is written until it was opened again
     bool has_uncertain_record_ = false;  // at append_offset_, not acknowledged, perhaps on disk
     bool is_reopening_ = false;
     std::unique_ptr<File> file_;
@@ -95,8 +98,8 @@ Result<void> DiskMetadataLog::recover(Fiber& fiber) {
     if (leader_epoch_ < catalog_.last_leader_epoch()) {
         return make_error(ErrorCode::INVALID_ARGUMENT,
                           folder_ + " was written in leader_epoch " +
-                              std::to_string(catalog_.last_leader_epoch().value) + ", this one is " +
-                              std::to_string(leader_epoch_.value));
+                              std::to_string(catalog_.last_leader_epoch().value) +
+                              ", this one is " + std::to_string(leader_epoch_.value));
     }
     generation_ = recovered.base;
     MORTAR_TRY(make_folders_durably(fiber, env_.disk, folder_));
@@ -156,7 +159,8 @@ Result<void> DiskMetadataLog::check_space(Fiber& fiber, const MutationBody& body
     // A disk that cannot tell is judged by the write.
     if (!space.ok() || space->free_bytes >= METADATA_SPACE_RESERVE_BYTES) return {};
     MORTAR_SOMETIMES(true, "metadata is read-only: the disk is full");
-    return make_error(ErrorCode::METADATA_READ_ONLY, "the disk is full; delete topics or free some space");
+    return make_error(ErrorCode::METADATA_READ_ONLY,
+                      "the disk is full; delete topics or free some space");
 }
 
 // OK: durable. METADATA_READ_ONLY: not there, also after a restart. MUTATION_FENCED: a restart will tell.
@@ -251,12 +255,12 @@ void DiskMetadataLog::remove_older(Fiber& fiber, MutationId keep_from) {
     for (const DirEntry& entry : *entries) {
         const auto first = parse_metadata_log_name(entry.name);
         const auto snapshot = parse_metadata_snapshot_name(entry.name);
-        const bool is_old =
-            (first.has_value() && *first < first_needed) ||
-            (snapshot.has_value() && snapshot->offset < keep_from);
+        const bool is_old = (first.has_value() && *first < first_needed) ||
+                            (snapshot.has_value() && snapshot->offset < keep_from);
         if (!is_old) continue;
         const Result<void> removed = env_.disk.remove(fiber, join_path(folder_, entry.name));
-        if (!removed.ok()) env_.log.warn("metadata_remove_failed", {{"reason", removed.error().to_string()}});
+        if (!removed.ok())
+            env_.log.warn("metadata_remove_failed", {{"reason", removed.error().to_string()}});
     }
 }
 
@@ -301,7 +305,8 @@ Result<void> DiskMetadataLog::try_reopen(Fiber& fiber) {
             return make_error(ErrorCode::DAMAGED,
                               folder_ + ": holds mutation " +
                                   std::to_string(found.catalog.last_mutation().value) + " where " +
-                                  std::to_string(catalog_.last_mutation().value) + " was acknowledged");
+                                  std::to_string(catalog_.last_mutation().value) +
+                                  " was acknowledged");
         }
         if (!found.damaged_snapshots.empty()) {
             MORTAR_TRY(set_aside(fiber, env_, folder_, found.damaged_snapshots));
@@ -329,7 +334,8 @@ Result<std::unique_ptr<MetadataLog>> MetadataLog::open(Fiber& fiber, Env& env, s
                                                        std::uint32_t snapshot_records,
                                                        LeaderEpoch leader_epoch) {
     MORTAR_ASSERT(snapshot_records > 0);
-    auto log = std::make_unique<DiskMetadataLog>(env, std::move(folder), snapshot_records, leader_epoch);
+    auto log =
+        std::make_unique<DiskMetadataLog>(env, std::move(folder), snapshot_records, leader_epoch);
     MORTAR_TRY(log->recover(fiber));
     return std::unique_ptr<MetadataLog>(std::move(log));
 }

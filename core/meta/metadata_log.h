@@ -34,7 +34,8 @@ class MetadataLog {
   public:
     virtual ~MetadataLog() = default;
     static Result<std::unique_ptr<MetadataLog>> open(Fiber& fiber, Env& env, std::string folder,
-                                                     std::uint32_t snapshot_records, LeaderEpoch leader_epoch);
+                                                     std::uint32_t snapshot_records,
+                                                     LeaderEpoch leader_epoch);
 
     virtual Result<MutationId> propose(Fiber& fiber, MutationBody body) = 0;
     // For a check that must hold at the moment of the commit: body is made from the state when it is this one's turn.

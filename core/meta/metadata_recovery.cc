@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/meta/metadata_format.h"
 #include "core/log/whole_file.h"
+#include "core/meta/metadata_format.h"
 
 namespace mortar {
 namespace {
@@ -67,7 +67,8 @@ class LogWindow {
                                                    MutationId least) {
         for (std::uint64_t at = file_offset; at < size_bytes_; at += METADATA_ALIGN_BYTES) {
             const std::optional<RawMetadataRecord> record = MORTAR_TRY(record_at(fiber, at));
-            if (record.has_value() && record->mutation_id >= least) return std::optional<std::uint64_t>(at);
+            if (record.has_value() && record->mutation_id >= least)
+                return std::optional<std::uint64_t>(at);
         }
         return std::optional<std::uint64_t>{};
     }
@@ -104,7 +105,8 @@ class LogWindow {
     std::uint64_t start_ = 0;
 };
 
-Result<void> take_record(const RawMetadataRecord& record, const std::string& path, Catalog& catalog) {
+Result<void> take_record(const RawMetadataRecord& record, const std::string& path,
+                         Catalog& catalog) {
     const std::string where = path + ": mutation " + std::to_string(record.mutation_id.value);
     const Result<Mutation> mutation = decode_metadata_record(record);
     if (!mutation.ok()) return damaged(where + ": " + mutation.error().detail);
@@ -127,7 +129,8 @@ class Recovery {
             MORTAR_TRY(finish_quarantine(fiber, *inventory_.unfinished_quarantine));
             return quarantined("an unfinished quarantine was finished");
         }
-        if (inventory_.logs.empty() && inventory_.snapshots.empty()) return run_without_files(fiber);
+        if (inventory_.logs.empty() && inventory_.snapshots.empty())
+            return run_without_files(fiber);
         MORTAR_TRY(check_log_heads(fiber));
         MORTAR_TRY(read_snapshots(fiber));
         return choose(fiber);
@@ -142,7 +145,8 @@ class Recovery {
                 inventory_.logs.push_back({*first, join_path(folder_, entry.name)});
             } else if (const auto snapshot = parse_metadata_snapshot_name(entry.name)) {
                 inventory_.snapshots.push_back({snapshot->offset, entry.name, {}});
-            } else if (const auto n = parse_number_between(entry.name, MARKER_PREFIX, MARKER_SUFFIX)) {
+            } else if (const auto n =
+                           parse_number_between(entry.name, MARKER_PREFIX, MARKER_SUFFIX)) {
                 inventory_.unfinished_quarantine = n;
             } else if (!entry.name.ends_with(".tmp")) {
                 report_unknown(entry.name);
@@ -159,8 +163,8 @@ class Recovery {
 
     // A first start, or all that this node knew about its topics is gone.
     Result<RecoveredMetadata> run_without_files(Fiber& fiber) {
-        const auto set_aside_before =
-            MORTAR_TRY(list_if_present(fiber, env_.disk, join_path(folder_, std::string(QUARANTINE))));
+        const auto set_aside_before = MORTAR_TRY(
+            list_if_present(fiber, env_.disk, join_path(folder_, std::string(QUARANTINE))));
         if (!set_aside_before.empty()) return quarantined("metadata is in quarantine");
         for (const char* sibling : {"topics", "groups"}) {
             const std::size_t slash = folder_.rfind('/');
@@ -268,8 +272,8 @@ class Recovery {
             // A hole in what the snapshot already covers harms nobody.
             if (behind->mutation_id > catalog.last_mutation().next()) {
                 return damaged(log.path + ": mutation " + std::to_string(expected.value) +
-                               " is damaged, but mutation " + std::to_string(behind->mutation_id.value) +
-                               " behind it is not");
+                               " is damaged, but mutation " +
+                               std::to_string(behind->mutation_id.value) + " behind it is not");
             }
             expected = behind->mutation_id;
             file_offset = *found;
@@ -329,7 +333,8 @@ class Recovery {
         return join_path(join_path(folder_, std::string(QUARANTINE)), std::to_string(n));
     }
 
-    Result<void> move(Fiber& fiber, const std::vector<std::string>& names, const std::string& into) {
+    Result<void> move(Fiber& fiber, const std::vector<std::string>& names,
+                      const std::string& into) {
         for (const std::string& name : names) {
             MORTAR_TRY(env_.disk.rename(fiber, join_path(folder_, name), join_path(into, name)));
         }

@@ -81,11 +81,10 @@ Result<RecordBatch> Partition::read(Fiber& fiber, Sequence from, Sequence throug
 }
 
 PartitionTable::PartitionTable(Env& env, LogOptions options)
-    : PartitionTable(
-          env, [&env, options, tails = std::make_shared<TailBudget>()](
-                   Fiber& fiber, const std::string& folder, const std::string& name) {
-              return PartitionLog::open(fiber, env, folder, name, options, tails);
-          }) {}
+    : PartitionTable(env, [&env, options, tails = std::make_shared<TailBudget>()](
+                              Fiber& fiber, const std::string& folder, const std::string& name) {
+          return PartitionLog::open(fiber, env, folder, name, options, tails);
+      }) {}
 
 PartitionTable::PartitionTable(Env& env, OpenLog open_log)
     : env_(env), open_log_(std::move(open_log)), reopening_(env.scheduler) {}
@@ -116,8 +115,9 @@ Result<void> PartitionTable::open(Fiber& fiber, const Topic& topic, OnDiskError 
     return {};
 }
 
-Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(
-    Fiber& fiber, const Topic& topic, OnDiskError on_disk_error) {
+Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& fiber,
+                                                                        const Topic& topic,
+                                                                        OnDiskError on_disk_error) {
     TopicPartitions opened;
     for (std::uint16_t i = 0; i < topic.partition_count; ++i) {
         const PartitionKey key{topic.topic_id, PartitionIndex(i)};
@@ -307,9 +307,11 @@ void PartitionTable::report_quarantine(Partition& partition) {
         {{"partition", partition_name(partition.key_)},
          {"folder", partition_folder(partition.key_)},
          {"faulty_from",
-          std::to_string((faulty_from ? *faulty_from : partition.log_->flushed_sequence().next()).value)},
+          std::to_string(
+              (faulty_from ? *faulty_from : partition.log_->flushed_sequence().next()).value)},
          {"commit_seq", std::to_string(partition.commit_seq().value)},
-         {"advice", "keep a copy of the folder; nothing is written to it any more (RB-1, level -2)"}});
+         {"advice",
+          "keep a copy of the folder; nothing is written to it any more (RB-1, level -2)"}});
 }
 
 void PartitionTable::start_reopening(Partition& partition) {

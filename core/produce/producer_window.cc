@@ -97,7 +97,8 @@ ByteVector ProducerWindows::encode(Sequence through) const {
 
 void ProducerWindows::for_each_run(const std::function<void(const RunView& run)>& see) const {
     for (const Producer& producer : producers_) {
-        for (const Run& run : producer.runs) see({producer.producer_id, run.first_seq, run.first_sequence, run.count});
+        for (const Run& run : producer.runs)
+            see({producer.producer_id, run.first_seq, run.first_sequence, run.count});
     }
 }
 

@@ -196,9 +196,9 @@ Result<void> Connection::write_parts(Fiber& fiber, const std::vector<Outbox::Par
             views[view_count++] = rest.first(std::min(rest.size(), WRITE_BYTES_MAX - bytes));
             bytes += views[view_count - 1].size();
         }
-        const Result<std::size_t> written = conn_->write_some(
-            fiber, std::span<const ByteSpan>(views.data(), view_count),
-            deadline_after(context_.env.clock, SLOW_CONSUMER_TIMEOUT));
+        const Result<std::size_t> written =
+            conn_->write_some(fiber, std::span<const ByteSpan>(views.data(), view_count),
+                              deadline_after(context_.env.clock, SLOW_CONSUMER_TIMEOUT));
         if (written.is(ErrorCode::TIMED_OUT)) {
             std::vector<ByteSpan> rest;
             const bool is_between = part_offset == 0 && (part == 0 || parts[part - 1].ends_frame);

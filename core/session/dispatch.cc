@@ -194,10 +194,9 @@ bool Dispatch::take_fiber() {
         return true;
     }
     if (!std::exchange(shared_.is_refusing_requests, true)) {
-        context_.env.log.warn(
-            "requests_refused",
-            {{"reason", "no fiber is free for DECLARE, SUB and LEAVE"},
-             {"under_way", std::to_string(shared_.request_fiber_count)}});
+        context_.env.log.warn("requests_refused",
+                              {{"reason", "no fiber is free for DECLARE, SUB and LEAVE"},
+                               {"under_way", std::to_string(shared_.request_fiber_count)}});
     }
     return false;
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view TOPICS = "topics";
 constexpr std::string_view GROUPS = "groups";
-constexpr std::string_view ROOT_NAMES[] = {"LOCK",     "auth",   "groups", "identity",
+constexpr std::string_view ROOT_NAMES[] = {"LOCK",     "auth",    "groups", "identity",
                                            "metadata", "replica", "topics"};
 
 enum class Standing : std::uint8_t { IN_USE, DELETED, UNKNOWN };

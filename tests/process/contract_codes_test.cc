@@ -37,7 +37,8 @@ constexpr Elsewhere ELSEWHERE[] = {
     {ErrorCode::PRODUCER_EPOCH_STALE, "answers PUBs of a leader that lost leadership"},
     {ErrorCode::DLQ_PATH_OVERFLOW, "counts hops of replays: dead letters are not in this version"},
     {ErrorCode::MUTATION_FENCED,
-     "answers mutations of a leader that lost leadership, or whose sync fails: Broker's unit tests"},
+     "answers mutations of a leader that lost leadership, or whose sync fails: Broker's unit "
+     "tests"},
     {ErrorCode::STORAGE_HIGH_WATERMARK,
      "needs a file system of its own: Refusals.a_disk_that_fills_up_stops_publishing_only"},
     {ErrorCode::SLOW_CONSUMER,
@@ -162,8 +163,7 @@ TEST(ContractCodes, of_the_session) {
     stranger.token = as_byte_span("not a token");
     expect_closing(broker, ErrorCode::AUTH_FAILED, frame_of(stranger), false);
 
-    expect_code(silent.read_answer().value_or(RawClient::closed_answer()),
-                ErrorCode::AUTH_TIMEOUT);
+    expect_code(silent.read_answer().value_or(RawClient::closed_answer()), ErrorCode::AUTH_TIMEOUT);
     EXPECT_GE(now() - silent_since, Millis(9'500));
     EXPECT_TRUE(silent.is_closed_within(Millis(10'000)));
     EXPECT_TRUE(broker.is_healthy());
@@ -325,7 +325,8 @@ TEST(ContractCodes, of_a_disk_that_does_not_answer) {
     const wire::Ack ack = ack_of(wire::decode_msg(first).value());
     // All threads of the pool must be there before they can all be held.
     constexpr std::size_t DISK_THREADS = 4;
-    for (int round = 0; round < 1000 && disk_thread_count(broker.program().pid()) < DISK_THREADS; ++round) {
+    for (int round = 0; round < 1000 && disk_thread_count(broker.program().pid()) < DISK_THREADS;
+         ++round) {
         for (std::uint16_t p = 0; p < 4; ++p) {
             wire::Pub pub = pub_of(topic, "warm");
             pub.partition = PartitionIndex(p);

@@ -95,8 +95,9 @@ std::vector<Bad> bad_things() {
     add("length 0xFFFFFFFF", announced(0xFFFFFFFF), true, ErrorCode::BAD_LENGTH);
     add("a large frame before CONNECT", announced(wire::PRE_CONNECT_FRAME_LEN_MAX + 1), false,
         ErrorCode::BAD_LENGTH);
-    add("HTTP", ByteVector(as_byte_span("GET / HTTP/1.1\r\n\r\n").begin(),
-                           as_byte_span("GET / HTTP/1.1\r\n\r\n").end()),
+    add("HTTP",
+        ByteVector(as_byte_span("GET / HTTP/1.1\r\n\r\n").begin(),
+                   as_byte_span("GET / HTTP/1.1\r\n\r\n").end()),
         false, ErrorCode::BAD_LENGTH);
     add("a second CONNECT", frame_of(wire::Connect{}), true, ErrorCode::MALFORMED_PAYLOAD);
     for (const int number : {0x00, 0x10, 0x7F, 0x80, 0xFE, 0xFF}) {
@@ -321,15 +322,15 @@ TEST(HostileClients, that_idle_by_the_thousand_are_ended_by_their_deadlines) {
     EXPECT_LE(broker.rss_bytes(), rss_before + RSS_FIXED_BYTES);
 
     const SteadyTime all_there = now();
-    EXPECT_EQ(name_of(silent.front()->read_answer(Millis(20'000))
-                          .value_or(RawClient::closed_answer())
-                          .code),
-              "AUTH_TIMEOUT");
+    EXPECT_EQ(
+        name_of(
+            silent.front()->read_answer(Millis(20'000)).value_or(RawClient::closed_answer()).code),
+        "AUTH_TIMEOUT");
     EXPECT_GE(now() - began, Millis(9'500));
-    EXPECT_EQ(name_of(silent.back()->read_answer(Millis(20'000))
-                          .value_or(RawClient::closed_answer())
-                          .code),
-              "AUTH_TIMEOUT");
+    EXPECT_EQ(
+        name_of(
+            silent.back()->read_answer(Millis(20'000)).value_or(RawClient::closed_answer()).code),
+        "AUTH_TIMEOUT");
     for (const auto& client : {half.front().get(), half.back().get()})
         EXPECT_TRUE(client->is_closed_within(Millis(20'000)));
     EXPECT_LE(now() - all_there, Millis(20'000));
@@ -466,10 +467,11 @@ class HostileLoad : public ::testing::Test {
                 std::min(2 * during.published / (before.published + after.published),
                          2 * during.consumed / (before.consumed + after.consumed));
             if (has_acted) shares.push_back(share);
-            std::printf("    %.0f and %.0f published a second, under attack %.0f; %.0f and %.0f consumed, "
-                        "under attack %.0f%s\n",
-                        before.published, after.published, during.published, before.consumed,
-                        after.consumed, during.consumed, has_acted ? "" : " (no attack)");
+            std::printf(
+                "    %.0f and %.0f published a second, under attack %.0f; %.0f and %.0f consumed, "
+                "under attack %.0f%s\n",
+                before.published, after.published, during.published, before.consumed,
+                after.consumed, during.consumed, has_acted ? "" : " (no attack)");
             ASSERT_EQ(good.fault(), "");
             before = after;
         }

@@ -224,8 +224,7 @@ Broker::Broker(const std::string& data_dir, const std::string& more_config) {
 }
 
 std::uint64_t Broker::rss_bytes() const {
-    const std::string text =
-        read_file("/proc/" + std::to_string(program_->pid()) + "/status");
+    const std::string text = read_file("/proc/" + std::to_string(program_->pid()) + "/status");
     const std::size_t at = text.find("VmRSS:");
     return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 6, nullptr, 10) * 1024;
 }
@@ -413,8 +412,7 @@ TopicId declare_topic(RawClient& client, const std::string& name, std::uint16_t 
     return result.ok() ? result->topic_id : TopicId{};
 }
 
-wire::Pub pub_of(TopicId topic, std::string_view value, std::uint64_t producer,
-                 std::uint64_t seq) {
+wire::Pub pub_of(TopicId topic, std::string_view value, std::uint64_t producer, std::uint64_t seq) {
     wire::Pub pub;
     pub.topic_id = topic;
     pub.producer_id = ProducerId(producer);
@@ -469,8 +467,13 @@ wire::Pull pull_of(const Subscribed& subscribed, std::uint16_t max_msgs, std::ui
 }
 
 wire::Ack ack_of(const wire::Msg& msg) {
-    return {msg.subscription_id, msg.topic_id,        msg.partition, msg.sequence,
-            msg.delivery_id,     msg.ownership_epoch, 0};
+    return {msg.subscription_id,
+            msg.topic_id,
+            msg.partition,
+            msg.sequence,
+            msg.delivery_id,
+            msg.ownership_epoch,
+            0};
 }
 
 std::string name_of(ErrorCode code) {

@@ -53,7 +53,7 @@ std::string listing(const std::string& folder);
 std::string changes(const std::string& before, const std::string& after);
 
 struct ProgramOptions {
-    uid_t uid = 0;                 // not 0: runs as this user
+    uid_t uid = 0;                    // not 0: runs as this user
     bool ignores_file_limit = false;  // a write over RLIMIT_FSIZE fails instead of killing
 };
 

@@ -158,14 +158,14 @@ TEST(Shutdown, waits_for_no_client_that_reads_nothing) {
     for (int i = 0; i < 24; ++i)
         EXPECT_EQ(client->ask(pub_of(topic, value)).code, ErrorCode{});
     const auto deaf = connected_client(broker.client_port());
-    const std::optional<Subscribed> member =
-        subscribe(*deaf, "deaf", topic, 1, 65'535, 512u << 20);
+    const std::optional<Subscribed> member = subscribe(*deaf, "deaf", topic, 1, 65'535, 512u << 20);
     ASSERT_TRUE(member.has_value());
     deaf->say(pull_of(*member, 0, 5'000));
     // More than its answers: the broker is sending what nobody takes.
     const auto is_sent_to = [&] {
         int unread_bytes = 0;
-        return ::ioctl(deaf->descriptor(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 64 * 1024;
+        return ::ioctl(deaf->descriptor(), FIONREAD, &unread_bytes) == 0 &&
+               unread_bytes > 64 * 1024;
     };
     ASSERT_TRUE(eventually(is_sent_to));
     const SteadyTime asked = now();

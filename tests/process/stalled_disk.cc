@@ -1,9 +1,9 @@
 #include "tests/process/stalled_disk.h"
 
-#include <csignal>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <csignal>
 
 #include <chrono>
 #include <cstdint>
@@ -34,8 +34,8 @@ std::set<pid_t> disk_threads(pid_t pid) {
 // Calls that a disk which does not answer would keep. A thread held at the entry of one owns no lock of the process; held just
 // anywhere, even in its wait for work, it could make the loop wait for it too.
 bool goes_to_the_disk(std::uint64_t call) {
-    return call == SYS_fdatasync || call == SYS_fsync || call == SYS_pwritev || call == SYS_pwritev2 ||
-           call == SYS_pwrite64;
+    return call == SYS_fdatasync || call == SYS_fsync || call == SYS_pwritev ||
+           call == SYS_pwritev2 || call == SYS_pwrite64;
 }
 
 void let_go_on(pid_t thread) {
@@ -49,7 +49,8 @@ bool is_caught(pid_t thread, int status) {
         __ptrace_syscall_info info{};
         const auto size = reinterpret_cast<void*>(sizeof info);
         const bool known = ::ptrace(PTRACE_GET_SYSCALL_INFO, thread, size, &info) > 0;
-        if (known && info.op == PTRACE_SYSCALL_INFO_ENTRY && goes_to_the_disk(info.entry.nr)) return true;
+        if (known && info.op == PTRACE_SYSCALL_INFO_ENTRY && goes_to_the_disk(info.entry.nr))
+            return true;
     }
     let_go_on(thread);
     return false;
@@ -106,7 +107,8 @@ void StalledDisk::hold(pid_t pid) {
         }
         for (const pid_t thread : watched) {
             int status = 0;
-            while (caught.count(thread) == 0 && ::waitpid(thread, &status, __WALL | WNOHANG) == thread) {
+            while (caught.count(thread) == 0 &&
+                   ::waitpid(thread, &status, __WALL | WNOHANG) == thread) {
                 if (is_caught(thread, status)) caught.insert(thread);
             }
         }

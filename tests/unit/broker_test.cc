@@ -104,7 +104,8 @@ class BrokerTest : public ::testing::Test {
             EXPECT_TRUE(conn.write(fiber, parts, NEVER).ok());
         };
         const auto read = [&] {
-            return reader.read(fiber, {wire::MAX_FRAME_LEN, deadline_after(node.clock(), seconds(5))})
+            return reader
+                .read(fiber, {wire::MAX_FRAME_LEN, deadline_after(node.clock(), seconds(5))})
                 .value();
         };
         wire::Sub sub;
@@ -164,7 +165,8 @@ class BrokerTest : public ::testing::Test {
         ASSERT_TRUE(from.has_value());
         bool done = false;
         node.scheduler().spawn("test.cut", [&](Fiber& fiber) {
-            const std::unique_ptr<File> file = node.disk().open(fiber, path, OpenMode::READ_WRITE).value();
+            const std::unique_ptr<File> file =
+                node.disk().open(fiber, path, OpenMode::READ_WRITE).value();
             const ByteVector zeros(bytes->size() - *from);
             const ByteSpan parts[] = {zeros};
             EXPECT_TRUE(file->write_at(fiber, *from, parts).ok());
@@ -399,9 +401,8 @@ TEST_F(BrokerTest, refuses_any_file_of_a_newer_version_before_it_changes_one) {
         });
         return found;
     };
-    in_fiber([this](Fiber& fiber) {
-        EXPECT_TRUE(node.disk().make_folders(fiber, "groups/9/0").ok());
-    });
+    in_fiber(
+        [this](Fiber& fiber) { EXPECT_TRUE(node.disk().make_folders(fiber, "groups/9/0").ok()); });
     const auto before = sizes();
     for (const char* path : {"topics/3/0/00000000000000000001.seg", "metadata/log-1.mml",
                              "groups/9/0/delivery.mql", "groups/9/0/cursor.mqc"}) {
@@ -555,8 +556,9 @@ TEST_F(BrokerTest, removes_what_is_left_of_deleted_topics_and_leaves_what_it_doe
         return operation.op == sim::DiskOp::REMOVE;
     };
     client([this](Fiber& fiber, wire::FrameReader& reader, Conn& conn) {
-        EXPECT_EQ(ask(fiber, reader, conn, wire::Declare{"orders", 0, wire::DECLARE_FLAG_DELETE}).code,
-                  NO_ERROR);
+        EXPECT_EQ(
+            ask(fiber, reader, conn, wire::Declare{"orders", 0, wire::DECLARE_FLAG_DELETE}).code,
+            NO_ERROR);
     });
     EXPECT_FALSE(node.disk().cached_names("topics/1/0").empty());
     kill_and_restart();

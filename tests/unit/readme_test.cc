@@ -49,12 +49,14 @@ TEST(Readme, leads_to_headings_and_files_that_exist) {
     const std::string readme = text_of("README.md");
     std::set<std::string> anchors;
     const std::regex heading(R"((?:^|\n)#+ ([^\n]+))");
-    for (std::sregex_iterator match(readme.begin(), readme.end(), heading), end; match != end; ++match) {
+    for (std::sregex_iterator match(readme.begin(), readme.end(), heading), end; match != end;
+         ++match) {
         anchors.insert(anchor_of((*match)[1]));
     }
     int count = 0;
     const std::regex link(R"(\]\(([^)]+)\))");
-    for (std::sregex_iterator match(readme.begin(), readme.end(), link), end; match != end; ++match, ++count) {
+    for (std::sregex_iterator match(readme.begin(), readme.end(), link), end; match != end;
+         ++match, ++count) {
         const std::string target = (*match)[1];
         if (target.starts_with('#')) {
             EXPECT_TRUE(anchors.contains(target.substr(1))) << target;
@@ -70,7 +72,8 @@ TEST(Readme, names_scripts_that_exist) {
     const std::string readme = text_of("README.md");
     const std::regex script(R"(tools/[a-z]+)");
     int count = 0;
-    for (std::sregex_iterator match(readme.begin(), readme.end(), script), end; match != end; ++match, ++count) {
+    for (std::sregex_iterator match(readme.begin(), readme.end(), script), end; match != end;
+         ++match, ++count) {
         EXPECT_TRUE(std::filesystem::exists(MORTAR_SOURCE_DIR "/" + match->str())) << match->str();
     }
     EXPECT_GE(count, 5);

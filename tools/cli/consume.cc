@@ -84,8 +84,7 @@ class Consumption {
             const MonoTime now = session_.env.clock.now();
             if (now >= give_up) break;
             // What is collected goes out before anything is waited for.
-            const MonoTime deadline =
-                batch_.empty() ? std::min(give_up, now + LOOK_UP_EVERY) : now;
+            const MonoTime deadline = batch_.empty() ? std::min(give_up, now + LOOK_UP_EVERY) : now;
             Result<client::Message> message = consumer_.next(fiber, deadline);
             if (message.is(ErrorCode::TIMED_OUT)) {
                 if (!print_batch()) return EXIT_ARGUMENTS;

@@ -159,7 +159,8 @@ class Production {
                    latencies_us_.size(), line_number_, took_ms, failed_count_, stats.resent,
                    stats.deduplicated, percentile_us(500), percentile_us(990));
         if (keyless_count_ > 0) {
-            fmt::print(stderr, "{} lines have no separator \"{}\" and got no key, the first is line {}\n",
+            fmt::print(stderr,
+                       "{} lines have no separator \"{}\" and got no key, the first is line {}\n",
                        keyless_count_, arguments_.key_separator, first_keyless_line_);
         }
         if (!session_.options.json) return;

@@ -15,9 +15,11 @@ class DataFolderTest : public sim::SimFixture {
     Env env = node.env();
     Config config = dev_config();
 
-    void write_file(Fiber& fiber, const std::string& folder, const std::string& name, std::string_view text) {
+    void write_file(Fiber& fiber, const std::string& folder, const std::string& name,
+                    std::string_view text) {
         ASSERT_TRUE(make_folders_durably(fiber, env.disk, folder).ok());
-        ASSERT_TRUE(write_new_file(fiber, env.disk, join_path(folder, name), as_byte_span(text)).ok());
+        ASSERT_TRUE(
+            write_new_file(fiber, env.disk, join_path(folder, name), as_byte_span(text)).ok());
     }
 };
 
@@ -53,7 +55,8 @@ TEST_F(DataFolderTest, refuses_a_second_process_another_node_and_a_cluster_on_a_
         other.node_id = NodeId(1);
         const auto foreign = DataFolder::open(fiber, env, other, true);
         ASSERT_TRUE(foreign.is(ErrorCode::INVALID_CONFIG));
-        EXPECT_NE(foreign.error().detail.find("belongs to node 0, this is node 1"), std::string::npos);
+        EXPECT_NE(foreign.error().detail.find("belongs to node 0, this is node 1"),
+                  std::string::npos);
         Config cluster = config;
         cluster.peers.resize(3);
         const auto joined = DataFolder::open(fiber, env, cluster, false);
@@ -77,11 +80,12 @@ TEST_F(DataFolderTest, a_crash_in_the_first_start_leaves_one_identity_or_none) {
     for (std::uint64_t at = 1; at < 20; ++at) {
         SimNode& other = world.add_node("crash" + std::to_string(at));
         Env other_env = other.env();
-        other.disk().set_operation_hook([&, at](sim::OperationPoint, const sim::DiskOperation& operation) {
-            if (operation.number == at && !other.stopping()) {
-                other.stop_after_step([&] { other.power_loss(PowerImage::random(at, true)); });
-            }
-        });
+        other.disk().set_operation_hook(
+            [&, at](sim::OperationPoint, const sim::DiskOperation& operation) {
+                if (operation.number == at && !other.stopping()) {
+                    other.stop_after_step([&] { other.power_loss(PowerImage::random(at, true)); });
+                }
+            });
         other.scheduler().spawn("first", [&](Fiber& fiber) {
             (void)DataFolder::open(fiber, other_env, config, false);
         });
@@ -100,7 +104,9 @@ TEST(Identity, is_read_strictly) {
     identity.node_id = NodeId(65535);
     identity.cluster_id[0] = std::byte{0xab};
     const std::string text = print_identity(identity);
-    EXPECT_EQ(text, "mortarmq identity 1\nnode_id 65535\ncluster_id ab000000000000000000000000000000\nmode normal\n");
+    EXPECT_EQ(text,
+              "mortarmq identity 1\nnode_id 65535\ncluster_id "
+              "ab000000000000000000000000000000\nmode normal\n");
     EXPECT_EQ(parse_identity(text).value(), identity);
     for (std::size_t size = 0; size < text.size(); ++size) {
         EXPECT_FALSE(parse_identity(std::string_view(text).substr(0, size)).ok()) << size;

@@ -16,16 +16,19 @@ std::string round_trip(std::string_view text, std::size_t indent = 0) {
 }
 
 TEST(Json, reads_and_writes_the_same_text) {
-    for (const char* text : {"null", "true", "18446744073709551615", "-3", "1.50", "\"a\\\"\\\\\\u0000\"", "[]", "{}",
-                             "{\"b\":[1,{\"a\":null}],\"a\":\"\"}", "\"gr\xC3\xBC\xC3\x9F\""}) {
+    for (const char* text :
+         {"null", "true", "18446744073709551615", "-3", "1.50", "\"a\\\"\\\\\\u0000\"", "[]", "{}",
+          "{\"b\":[1,{\"a\":null}],\"a\":\"\"}", "\"gr\xC3\xBC\xC3\x9F\""}) {
         EXPECT_EQ(round_trip(text), text);
     }
-    EXPECT_EQ(round_trip("{\"a\":[1,2],\"b\":{}}", 2), "{\n  \"a\": [\n    1,\n    2\n  ],\n  \"b\": {}\n}");
+    EXPECT_EQ(round_trip("{\"a\":[1,2],\"b\":{}}", 2),
+              "{\n  \"a\": [\n    1,\n    2\n  ],\n  \"b\": {}\n}");
 }
 
 TEST(Json, refuses_what_others_let_pass) {
-    for (const char* text : {"", "{", "[1,]", "{\"a\":1,}", "1 2", "// x\n1", "{\"a\":1,\"a\":2}",
-                             "{\"a\":1,\"b\":{\"c\":1,\"c\":2}}", "\"\xFF\"", "nul", "01", "+1", "{a:1}", "'a'"}) {
+    for (const char* text :
+         {"", "{", "[1,]", "{\"a\":1,}", "1 2", "// x\n1", "{\"a\":1,\"a\":2}",
+          "{\"a\":1,\"b\":{\"c\":1,\"c\":2}}", "\"\xFF\"", "nul", "01", "+1", "{a:1}", "'a'"}) {
         EXPECT_TRUE(parse_json(text).is(ErrorCode::INVALID_ARGUMENT)) << text;
     }
     EXPECT_TRUE(parse_json(std::string(32, '[') + std::string(32, ']')).ok());

@@ -284,9 +284,8 @@ TEST(Consumer, waits_for_the_end_of_its_own_lost_member) {
 TEST(Consumer, a_full_group_is_told_to_who_never_was_in_it) {
     ConsumerWorld world(1);
     world.broker.script = [](wire::Op op, std::uint64_t) {
-        return op == wire::Op::SUB
-                   ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::GROUP_MEMBER_LIMIT}
-                   : Fault{};
+        return op == wire::Op::SUB ? Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::GROUP_MEMBER_LIMIT}
+                                   : Fault{};
     };
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         Consumer consumer(world.env(), world.link_options(), orders());

@@ -316,7 +316,8 @@ TEST(Producer, a_deleted_topic_stays_until_all_its_messages_are_answered) {
             ASSERT_TRUE(producer
                             .publish_async(fiber, "orders", "", "x",
                                            [&](Result<Published> result) {
-                                               refused += result.is(ErrorCode::UNKNOWN_TOPIC) ? 1 : 0;
+                                               refused +=
+                                                   result.is(ErrorCode::UNKNOWN_TOPIC) ? 1 : 0;
                                            })
                             .ok());
         }

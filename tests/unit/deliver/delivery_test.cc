@@ -1150,8 +1150,7 @@ TEST(Delivery, a_read_that_fails_is_tried_again_without_a_new_commit) {
     client.confirm();
     int failed_reads = 0;
     bench.node().disk().faults().fails = [&](const sim::DiskOperation& operation) {
-        const bool fails =
-            operation.op == sim::DiskOp::READ && operation.path.ends_with(".seg");
+        const bool fails = operation.op == sim::DiskOp::READ && operation.path.ends_with(".seg");
         failed_reads += fails ? 1 : 0;
         return fails;
     };

@@ -65,7 +65,8 @@ TEST(Fiber, cancel_ends_every_wait_and_a_deferred_one_waits_on) {
     });
     world.scheduler.spawn("cancels", [&](Fiber&) { world.scheduler.cancel(id); });
     world.scheduler.run_all();
-    EXPECT_EQ(reasons, (std::vector{WakeReason::CANCELLED, WakeReason::CANCELLED, WakeReason::DEADLINE}));
+    EXPECT_EQ(reasons,
+              (std::vector{WakeReason::CANCELLED, WakeReason::CANCELLED, WakeReason::DEADLINE}));
 }
 
 TEST(Fiber, kill_runs_destructors_of_parked_fibers_latest_first) {

@@ -32,7 +32,8 @@ class HeapStacks : public StackPool {
 
 class ManualScheduler : public FiberScheduler {
   public:
-    ManualScheduler(ManualClock& clock, HeapStacks& stacks) : FiberScheduler(stacks), clock_(clock) {}
+    ManualScheduler(ManualClock& clock, HeapStacks& stacks)
+        : FiberScheduler(stacks), clock_(clock) {}
     ~ManualScheduler() override { kill_all(); }
     // Runs until nothing is runnable; then jumps to the next timer, until none is left or limit.
     void run_all(MonoTime limit = NEVER) {

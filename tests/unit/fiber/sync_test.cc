@@ -141,7 +141,8 @@ TEST(Group, joins_children_and_cancels_them) {
         Group group(fiber.scheduler());
         for (int i = 0; i < 3; ++i) {
             group.spawn("child", [&](Fiber& child) {
-                if (child.scheduler().sleep_until(child, NEVER).is(ErrorCode::CANCELLED)) ++cancelled;
+                if (child.scheduler().sleep_until(child, NEVER).is(ErrorCode::CANCELLED))
+                    ++cancelled;
             });
         }
         fiber.scheduler().yield(fiber);

@@ -216,13 +216,14 @@ TEST(PublicConsumer, a_refused_settlement_is_told) {
     mortarmq::Result<Client> client = Client::connect(broker.options());
     ASSERT_TRUE(client.ok());
     std::promise<std::string> told;
-    Consumer consumer = client->subscribe(
-        {.topic = "orders",
-         .group = "g",
-         .on_settle_refused = [&](std::uint16_t partition, std::uint64_t sequence,
-                                  const mortarmq::Error& error) {
-             told.set_value(std::to_string(partition) + "/" + std::to_string(sequence) + " " + error.name);
-         }});
+    Consumer consumer =
+        client->subscribe({.topic = "orders",
+                           .group = "g",
+                           .on_settle_refused = [&](std::uint16_t partition, std::uint64_t sequence,
+                                                    const mortarmq::Error& error) {
+                               told.set_value(std::to_string(partition) + "/" +
+                                              std::to_string(sequence) + " " + error.name);
+                           }});
     const mortarmq::Result<Message> message = consumer.poll(5s);
     ASSERT_TRUE(message.ok()) << message.error().to_string();
     consumer.settle(*message, Verdict::REJECT);

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #include <atomic>
 #include <csignal>
 #include <cstring>

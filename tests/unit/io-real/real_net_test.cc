@@ -101,7 +101,8 @@ TEST(RealNet, sends_at_once_whatever_the_number_of_parts) {
     world.run_fiber([&](Fiber& fiber) {
         Pair pair(world, fiber);
         Env env = world.env();
-        for (const std::size_t count : {std::size_t{64}, std::size_t{128}, std::size_t{256}, std::size_t{1024}}) {
+        for (const std::size_t count :
+             {std::size_t{64}, std::size_t{128}, std::size_t{256}, std::size_t{1024}}) {
             const std::vector<ByteSpan> parts(count, as_byte_span("x"));
             Duration fastest = seconds(10);
             for (int i = 0; i < 5; ++i) {
@@ -295,7 +296,8 @@ TEST(RealNet, looks_names_up_and_reports_the_unknown_one) {
 
 TEST(Contract, S5_accept_pauses_when_descriptors_run_out) {
 #ifdef __SANITIZE_ADDRESS__
-    GTEST_SKIP() << "without a free descriptor the sanitizer's own type check reports any object as invalid";
+    GTEST_SKIP()
+        << "without a free descriptor the sanitizer's own type check reports any object as invalid";
 #endif
     RealWorld world;
     world.run_fiber([&](Fiber& fiber) {

@@ -21,7 +21,7 @@ class FakeDisk : public Disk {
     struct Inode {
         ByteVector seen;
         ByteVector durable;
-        std::map<std::uint64_t, std::uint64_t> dirty;  // sector -> version of its last write
+        std::map<std::uint64_t, std::uint64_t> dirty;   // sector -> version of its last write
         std::map<std::uint64_t, std::uint64_t> synced;  // sector -> version that is durable
     };
     using Names = std::map<std::string, std::shared_ptr<Inode>>;  // null: a folder
@@ -34,9 +34,10 @@ class FakeDisk : public Disk {
     std::uint64_t bytes_read = 0;
     int sync_count = 0;
     int write_count = 0;
-    int fail_syncs = 0;          // the next syncs of data fail
+    int fail_syncs = 0;  // the next syncs of data fail
     bool fail_reads = false;
-    std::uint64_t space_bytes = UINT64_MAX;  // writes that would let files grow beyond it fail, half written
+    std::uint64_t space_bytes =
+        UINT64_MAX;  // writes that would let files grow beyond it fail, half written
     bool stopped() const { return operations >= stop_at; }
 
     // The process died; what it wrote is in the page cache.
@@ -50,7 +51,8 @@ class FakeDisk : public Disk {
         for (const auto& [name, inode] : names_) {
             if (inode != nullptr && inodes.insert(inode.get()).second) order.push_back(inode.get());
         }
-        for (Inode* inode : order) lose(*inode);
+        for (Inode* inode : order)
+            lose(*inode);
     }
 
     // --- for tests to look and to harm
@@ -83,7 +85,8 @@ class FakeDisk : public Disk {
         history_ = {names_};
     }
 
-    Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path, OpenMode mode) override {
+    Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path,
+                                       OpenMode mode) override {
         pause(fiber);
         const auto found = names_.find(path);
         if (found != names_.end()) {
@@ -122,12 +125,14 @@ class FakeDisk : public Disk {
     }
     Result<std::vector<DirEntry>> list(Fiber& fiber, const std::string& folder) override {
         pause(fiber);
-        if (!folder.empty() && !names_.contains(folder)) return make_error(ErrorCode::NOT_FOUND, folder);
+        if (!folder.empty() && !names_.contains(folder))
+            return make_error(ErrorCode::NOT_FOUND, folder);
         std::vector<DirEntry> entries;
         for (const auto& [name, inode] : names_) {
             if (parent(name) != folder) continue;
             const std::size_t cut = folder.empty() ? 0 : folder.size() + 1;
-            entries.push_back({name.substr(cut), inode == nullptr, inode == nullptr ? 0 : inode->seen.size()});
+            entries.push_back(
+                {name.substr(cut), inode == nullptr, inode == nullptr ? 0 : inode->seen.size()});
         }
         return entries;
     }
@@ -135,7 +140,8 @@ class FakeDisk : public Disk {
         pause(fiber);
         for (std::size_t i = folder.find('/'); true; i = folder.find('/', i + 1)) {
             names_.emplace(folder.substr(0, i), nullptr);
-            for (Names& old : history_) old.emplace(folder.substr(0, i), nullptr);
+            for (Names& old : history_)
+                old.emplace(folder.substr(0, i), nullptr);
             if (i == std::string::npos) return {};
         }
     }
@@ -144,7 +150,8 @@ class FakeDisk : public Disk {
         const std::uint64_t synced = history_begin_ + history_.size() - 1;
         pause(fiber);
         // Another sync that began later may have ended earlier.
-        for (; history_begin_ < synced; ++history_begin_) history_.pop_front();
+        for (; history_begin_ < synced; ++history_begin_)
+            history_.pop_front();
         return {};
     }
     Result<DiskSpace> space(Fiber& fiber) override {
@@ -159,9 +166,11 @@ class FakeDisk : public Disk {
   private:
     class OpenFile : public File {
       public:
-        OpenFile(FakeDisk& disk, std::shared_ptr<Inode> inode) : disk_(disk), inode_(std::move(inode)) {}
+        OpenFile(FakeDisk& disk, std::shared_ptr<Inode> inode)
+            : disk_(disk), inode_(std::move(inode)) {}
 
-        Result<std::size_t> read_at(Fiber& fiber, std::uint64_t offset, MutableByteSpan into) override {
+        Result<std::size_t> read_at(Fiber& fiber, std::uint64_t offset,
+                                    MutableByteSpan into) override {
             disk_.pause(fiber);
             if (disk_.fail_reads) return make_error(ErrorCode::IO_ERROR, "read");
             const ByteVector& seen = inode_->seen;
@@ -171,12 +180,15 @@ class FakeDisk : public Disk {
             disk_.bytes_read += count;
             return count;
         }
-        Result<void> write_at(Fiber& fiber, std::uint64_t offset, std::span<const ByteSpan> parts) override {
+        Result<void> write_at(Fiber& fiber, std::uint64_t offset,
+                              std::span<const ByteSpan> parts) override {
             ++disk_.write_count;
             ByteVector all;
-            for (const ByteSpan part : parts) all.insert(all.end(), part.begin(), part.end());
-            const bool full = offset + all.size() > inode_->seen.size() &&
-                              disk_.used_bytes() + offset + all.size() - inode_->seen.size() > disk_.space_bytes;
+            for (const ByteSpan part : parts)
+                all.insert(all.end(), part.begin(), part.end());
+            const bool full =
+                offset + all.size() > inode_->seen.size() &&
+                disk_.used_bytes() + offset + all.size() - inode_->seen.size() > disk_.space_bytes;
             if (full) all.resize(all.size() / 2);
             // What a death inside this call leaves: a part of the bytes.
             const std::size_t first = disk_.rng_.below(all.size() + 1);
@@ -215,7 +227,8 @@ class FakeDisk : public Disk {
         Result<void> write_back(Fiber& fiber) override { return sync_data(fiber); }
         Result<void> truncate(Fiber& fiber, std::uint64_t size_bytes) override {
             disk_.pause(fiber);
-            for (std::uint64_t at = std::min<std::uint64_t>(size_bytes, inode_->seen.size()) / SECTOR;
+            for (std::uint64_t at =
+                     std::min<std::uint64_t>(size_bytes, inode_->seen.size()) / SECTOR;
                  at * SECTOR < std::max<std::uint64_t>(size_bytes, inode_->seen.size()); ++at) {
                 inode_->dirty[at] = ++disk_.version_;
             }
@@ -230,9 +243,11 @@ class FakeDisk : public Disk {
       private:
         void store(std::uint64_t offset, ByteSpan bytes) {
             if (bytes.empty()) return;
-            if (inode_->seen.size() < offset + bytes.size()) inode_->seen.resize(offset + bytes.size());
+            if (inode_->seen.size() < offset + bytes.size())
+                inode_->seen.resize(offset + bytes.size());
             std::memcpy(inode_->seen.data() + offset, bytes.data(), bytes.size());
-            for (std::uint64_t at = offset / SECTOR; at <= (offset + bytes.size() - 1) / SECTOR; ++at) {
+            for (std::uint64_t at = offset / SECTOR; at <= (offset + bytes.size() - 1) / SECTOR;
+                 ++at) {
                 inode_->dirty[at] = ++disk_.version_;
             }
         }
@@ -246,7 +261,8 @@ class FakeDisk : public Disk {
     }
     std::uint64_t used_bytes() const {
         std::uint64_t sum = 0;
-        for (const auto& [name, inode] : names_) sum += inode == nullptr ? 0 : inode->seen.size();
+        for (const auto& [name, inode] : names_)
+            sum += inode == nullptr ? 0 : inode->seen.size();
         return sum;
     }
     void pause(Fiber& fiber) {
@@ -254,7 +270,8 @@ class FakeDisk : public Disk {
             fiber.scheduler().park(fiber, NEVER, CancelMode::DEFERRED);
             MORTAR_UNREACHABLE();
         }
-        for (std::uint64_t turns = 1 + rng_.below(3); turns > 0; --turns) fiber.scheduler().yield(fiber);
+        for (std::uint64_t turns = 1 + rng_.below(3); turns > 0; --turns)
+            fiber.scheduler().yield(fiber);
     }
     void lose(Inode& inode) {
         ByteVector left = inode.durable;
@@ -271,9 +288,11 @@ class FakeDisk : public Disk {
             if (fate == 1) std::memcpy(now, was, SECTOR);
             if (fate == 2) std::memcpy(now + SECTOR / 2, was + SECTOR / 2, SECTOR / 2);
             if (fate == 3) {
-                for (std::byte& b : now) b = static_cast<std::byte>(rng_.next());
+                for (std::byte& b : now)
+                    b = static_cast<std::byte>(rng_.next());
             }
-            for (std::uint64_t i = 0; i < SECTOR && begin + i < left.size(); ++i) left[begin + i] = now[i];
+            for (std::uint64_t i = 0; i < SECTOR && begin + i < left.size(); ++i)
+                left[begin + i] = now[i];
         }
         inode.seen = inode.durable = left;
         inode.dirty.clear();
@@ -307,7 +326,8 @@ class SeededRng : public RngSource {
   private:
     static std::uint64_t fnv1a_like(std::string_view name) {
         std::uint64_t seed = 7;
-        for (const char c : name) seed = seed * 31 + static_cast<unsigned char>(c);
+        for (const char c : name)
+            seed = seed * 31 + static_cast<unsigned char>(c);
         return seed;
     }
 };
@@ -317,7 +337,8 @@ class LastLog : public Log {
     bool enabled(LogLevel) const override { return true; }
     void write(LogLevel, std::string_view event, std::initializer_list<LogField> fields) override {
         std::string line(event);
-        for (const LogField& field : fields) line += " " + std::string(field.key) + "=" + field.value;
+        for (const LogField& field : fields)
+            line += " " + std::string(field.key) + "=" + field.value;
         lines.push_back(line);
     }
     std::vector<std::string> lines;

@@ -13,12 +13,15 @@ inline constexpr const char* FOLDER = "topics/1/0";
 
 inline std::string value_of(std::uint64_t sequence, std::size_t size_bytes) {
     std::string value = "v" + std::to_string(sequence) + ":";
-    while (value.size() < size_bytes) value.push_back(static_cast<char>('a' + (sequence + value.size()) % 26));
+    while (value.size() < size_bytes)
+        value.push_back(static_cast<char>('a' + (sequence + value.size()) % 26));
     return value;
 }
 
 struct LogWorld {
-    explicit LogWorld(std::uint64_t seed = 1, LogOptions with = {}) : disk(seed), options(with) { start(); }
+    explicit LogWorld(std::uint64_t seed = 1, LogOptions with = {}) : disk(seed), options(with) {
+        start();
+    }
     ~LogWorld() { kill(); }
 
     void start() { life = std::make_unique<DiskWorld>(disk); }
@@ -92,7 +95,8 @@ struct LogWorld {
     void append_batches(std::initializer_list<std::size_t> counts, std::size_t value_bytes = 100) {
         for (const std::size_t count : counts) {
             ASSERT_TRUE(run([&](Fiber& fiber) {
-                for (std::size_t i = 0; i < count; ++i) append(value_bytes);
+                for (std::size_t i = 0; i < count; ++i)
+                    append(value_bytes);
                 wait_flushed(fiber);
             }));
         }

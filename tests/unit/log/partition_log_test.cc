@@ -91,7 +91,8 @@ TEST(PartitionLog, rolls_at_segment_max_bytes_and_gives_a_larger_record_its_own_
     world.close();
     for (const std::string& path : world.segments()) {
         const ByteVector& bytes = world.disk.bytes(path);
-        const std::size_t limit = bytes.size() >= 100000 ? 100000 + 2 * SECTOR_BYTES : (16u << 10) + SECTOR_BYTES;
+        const std::size_t limit =
+            bytes.size() >= 100000 ? 100000 + 2 * SECTOR_BYTES : (16u << 10) + SECTOR_BYTES;
         EXPECT_LE(bytes.size(), limit) << path;
     }
     world.reopen(true);
@@ -104,7 +105,8 @@ TEST(PartitionLog, recovery_reads_what_is_behind_the_checkpoint_and_not_the_whol
     options.checkpoint_every_bytes = 1u << 20;
     LogWorld world(1, options);
     world.open();
-    for (int i = 0; i < 40; ++i) world.append_batches({100}, 1000);  // 4 MB
+    for (int i = 0; i < 40; ++i)
+        world.append_batches({100}, 1000);  // 4 MB
     world.append_batches({5}, 1000);
     world.kill();
     world.start();
@@ -124,7 +126,8 @@ TEST(PartitionLog, recovery_reads_what_is_behind_the_checkpoint_and_not_the_whol
 TEST(PartitionLog, a_deleted_index_is_made_again) {
     LogWorld world(1, small_segments(1u << 20));
     world.open();
-    for (int i = 0; i < 10; ++i) world.append_batches({200}, 200);
+    for (int i = 0; i < 10; ++i)
+        world.append_batches({200}, 200);
     world.close();
     const ByteVector index = world.disk.bytes(FIRST_INDEX);
     EXPECT_GE(index.size(), 5 * INDEX_ENTRY_BYTES);
@@ -143,7 +146,8 @@ TEST(PartitionLog, a_deleted_index_is_made_again) {
 TEST(PartitionLog, an_index_of_any_bytes_changes_nothing_that_is_read) {
     LogWorld world(1, small_segments(1u << 20));
     world.open();
-    for (int i = 0; i < 10; ++i) world.append_batches({200}, 200);
+    for (int i = 0; i < 10; ++i)
+        world.append_batches({200}, 200);
     world.close();
     Rng rng(11);
     const ByteVector good = world.disk.bytes(FIRST_INDEX);
@@ -152,7 +156,8 @@ TEST(PartitionLog, an_index_of_any_bytes_changes_nothing_that_is_read) {
         if (round == 0) bad.assign(bad.size(), std::byte{0});
         if (round == 1) bad.resize(bad.size() - 5);
         if (round == 2) bad.clear();
-        for (int i = 0; round > 2 && i < 8; ++i) bad[rng.below(bad.size())] = static_cast<std::byte>(rng.next());
+        for (int i = 0; round > 2 && i < 8; ++i)
+            bad[rng.below(bad.size())] = static_cast<std::byte>(rng.next());
         world.restart(false);
         world.disk.put(FIRST_INDEX, bad);
         world.open();
@@ -207,7 +212,8 @@ TEST(PartitionLog, a_checkpoint_ahead_of_the_log_is_damage_and_not_an_end) {
 
 // F3: covers contract 7, "unknown version: refuse, naming path and version".
 TEST(Contract, F3_a_newer_segment_or_checkpoint_is_refused_and_nothing_is_changed) {
-    for (const auto& [path, at] : {std::pair(FIRST_SEGMENT, 4), std::pair(FIRST_SEGMENT, 5), std::pair(CHECKPOINT, 4)}) {
+    for (const auto& [path, at] :
+         {std::pair(FIRST_SEGMENT, 4), std::pair(FIRST_SEGMENT, 5), std::pair(CHECKPOINT, 4)}) {
         LogWorld world;
         world.open();
         world.append_batches({10});
@@ -260,7 +266,8 @@ TEST(PartitionLog, a_full_disk_closes_it_and_a_new_open_goes_on_when_there_is_sp
     world.append_batches({3});
     world.disk.space_bytes = 200000;
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
-        for (int i = 0; i < 10; ++i) world.append(50000);
+        for (int i = 0; i < 10; ++i)
+            world.append(50000);
         world.wait_flushed(fiber);
         ASSERT_TRUE(world.log->failure().has_value());
         EXPECT_EQ(world.log->failure()->code, ErrorCode::NO_SPACE);
@@ -279,7 +286,8 @@ TEST(PartitionLog, a_full_disk_closes_it_and_a_new_open_goes_on_when_there_is_sp
 TEST(PartitionLog, a_read_of_damaged_bytes_says_so_and_the_records_around_them_are_read) {
     LogWorld world(1, small_segments(1u << 20));
     world.open();
-    for (int i = 0; i < 20; ++i) world.append_batches({10}, 300);
+    for (int i = 0; i < 20; ++i)
+        world.append_batches({10}, 300);
     world.close();
     world.restart(false);
     const std::uint64_t at = world.offset_of(FIRST_SEGMENT, 77);
@@ -292,7 +300,8 @@ TEST(PartitionLog, a_read_of_damaged_bytes_says_so_and_the_records_around_them_a
         EXPECT_EQ(before->records.back().sequence, Sequence(76));
         const auto bad = world.log->read(fiber, Sequence(77), Sequence(200), 1);
         ASSERT_TRUE(bad.is(ErrorCode::CHECKSUM_MISMATCH));
-        EXPECT_NE(bad.error().detail.find(std::to_string(at)), std::string::npos) << bad.error().detail;
+        EXPECT_NE(bad.error().detail.find(std::to_string(at)), std::string::npos)
+            << bad.error().detail;
         const auto after = world.log->read(fiber, Sequence(78), Sequence(200), 1u << 20);
         ASSERT_TRUE(after.ok()) << after.error().to_string();
         EXPECT_EQ(after->records.size(), 123u);
@@ -304,7 +313,8 @@ TEST(PartitionLog, a_read_of_damaged_bytes_says_so_and_the_records_around_them_a
 TEST(PartitionLog, no_checkpoint_covers_damage_that_was_met) {
     LogWorld world(1, small_segments(1u << 20));
     world.open();
-    for (int i = 0; i < 20; ++i) world.append_batches({10}, 300);
+    for (int i = 0; i < 20; ++i)
+        world.append_batches({10}, 300);
     world.close();
     world.restart(false);
     world.disk.flip(FIRST_SEGMENT, world.offset_of(FIRST_SEGMENT, 77) + 100);
@@ -312,7 +322,8 @@ TEST(PartitionLog, no_checkpoint_covers_damage_that_was_met) {
     world.append_batches({10});
     const ByteVector before = world.disk.bytes(CHECKPOINT);
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
-        EXPECT_TRUE(world.log->read(fiber, Sequence(77), Sequence(77), 1).is(ErrorCode::CHECKSUM_MISMATCH));
+        EXPECT_TRUE(
+            world.log->read(fiber, Sequence(77), Sequence(77), 1).is(ErrorCode::CHECKSUM_MISMATCH));
     }));
     EXPECT_EQ(world.log->faulty_from(), Sequence(77));
     world.close();
@@ -330,7 +341,8 @@ TEST(PartitionLog, the_hook_runs_before_each_checkpoint_and_its_failure_keeps_th
         if (fails) return make_error(ErrorCode::IO_ERROR, "windows");
         return {};
     });
-    for (int i = 0; i < 4; ++i) world.append_batches({100});
+    for (int i = 0; i < 4; ++i)
+        world.append_batches({100});
     ASSERT_GE(saved.size(), 2u);
     const ByteVector kept = world.disk.bytes(CHECKPOINT);
     EXPECT_EQ(decode_checkpoint(kept, "").value().next_sequence, saved.back().next());
@@ -340,7 +352,8 @@ TEST(PartitionLog, the_hook_runs_before_each_checkpoint_and_its_failure_keeps_th
     fails = false;
     world.close();
     EXPECT_EQ(saved.back(), Sequence(500));
-    EXPECT_EQ(decode_checkpoint(world.disk.bytes(CHECKPOINT), "").value().next_sequence, Sequence(501));
+    EXPECT_EQ(decode_checkpoint(world.disk.bytes(CHECKPOINT), "").value().next_sequence,
+              Sequence(501));
 }
 
 TEST(PartitionLog, remove_files_leaves_unknown_files_alone_and_reports_them) {

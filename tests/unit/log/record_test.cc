@@ -35,13 +35,24 @@ TEST(Record, stands_on_disk_as_the_contract_says) {
     EXPECT_EQ(to_hex(ByteSpan(bytes).first(4)), "00000039");
     EXPECT_EQ(load_be<std::uint32_t>(bytes.data() + 4), crc32c(ByteSpan(bytes).subspan(8)));
     EXPECT_EQ(to_hex(ByteSpan(bytes).subspan(8)),
-              "0001" "0002" "00000003" "0102030405060708" "1112131415161718" "2122232425262728"
-              "3132333435363738" "41424344" "02" "000000" "6b65" "76616c");
+              "0001"
+              "0002"
+              "00000003"
+              "0102030405060708"
+              "1112131415161718"
+              "2122232425262728"
+              "3132333435363738"
+              "41424344"
+              "02"
+              "000000"
+              "6b65"
+              "76616c");
     EXPECT_EQ(bytes.size(), record_bytes(2, 3));
 }
 
 TEST(Record, is_read_back_as_written) {
-    for (const auto& [key, value] : {std::pair("", ""), std::pair("k", ""), std::pair("", "v"), std::pair("key", "value")}) {
+    for (const auto& [key, value] :
+         {std::pair("", ""), std::pair("k", ""), std::pair("", "v"), std::pair("key", "value")}) {
         const ByteVector bytes = sample(key, value);
         const auto record = parse_record(bytes);
         ASSERT_TRUE(record.ok());
@@ -75,8 +86,9 @@ TEST(Record, fields_that_no_writer_makes_are_refused_with_a_right_checksum_too) 
         std::size_t at;
         unsigned char to;
     };
-    for (const Change change : {Change{9, 3}, Change{9, 0}, Change{8, 1}, Change{11, 4}, Change{15, 4},
-                                Change{52, 3}, Change{53, 1}, Change{54, 1}, Change{55, 1}}) {
+    for (const Change change :
+         {Change{9, 3}, Change{9, 0}, Change{8, 1}, Change{11, 4}, Change{15, 4}, Change{52, 3},
+          Change{53, 1}, Change{54, 1}, Change{55, 1}}) {
         ByteVector bytes = sample("key", "value");
         ASSERT_NE(bytes[change.at], std::byte{change.to});
         bytes[change.at] = std::byte{change.to};
@@ -93,7 +105,8 @@ TEST(Record, random_bytes_are_never_a_record) {
     Rng rng(1);
     for (int i = 0; i < 20000; ++i) {
         ByteVector bytes(56 + rng.below(40));
-        for (std::byte& b : bytes) b = static_cast<std::byte>(rng.next());
+        for (std::byte& b : bytes)
+            b = static_cast<std::byte>(rng.next());
         if (rng.one_in(2)) store_be(bytes.data(), static_cast<std::uint32_t>(bytes.size() - 4));
         EXPECT_FALSE(parse_record(bytes).ok());
     }

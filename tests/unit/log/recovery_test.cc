@@ -110,7 +110,8 @@ TEST(Recovery, a_bad_record_before_a_later_batch_is_damage) {
 
 // covers COR-10
 TEST(Recovery, every_bad_length_in_a_synced_record_is_damage_and_stops_there) {
-    for (const std::uint32_t length : {0u, 1u, 51u, 151u, 153u, 0x7fffffffu, 0xffffffffu, 16777216u}) {
+    for (const std::uint32_t length :
+         {0u, 1u, 51u, 151u, 153u, 0x7fffffffu, 0xffffffffu, 16777216u}) {
         KilledLog world;
         const std::uint64_t at = world.offset_of(FIRST_SEGMENT, 15);
         store_be(world.disk.bytes(FIRST_SEGMENT).data() + at, length);
@@ -171,7 +172,8 @@ TEST(Recovery, a_torn_first_batch_may_take_the_head_with_it) {
     world.open();
     world.append_batches({2});
     world.kill();
-    for (std::size_t i = 0; i < SECTOR_BYTES; ++i) world.disk.bytes(FIRST_SEGMENT)[i] = std::byte{0x77};
+    for (std::size_t i = 0; i < SECTOR_BYTES; ++i)
+        world.disk.bytes(FIRST_SEGMENT)[i] = std::byte{0x77};
     world.start();
     world.open();
     world.expect_readable(0);
@@ -214,7 +216,8 @@ TEST(Recovery, garbage_and_old_records_with_lower_sequences_behind_the_end_are_l
     const std::size_t end = bytes.size();
     bytes.resize(end + 4 * SECTOR_BYTES, std::byte{0xa5});
     const ByteVector old_record = record_of(3, 40);
-    std::copy(old_record.begin(), old_record.end(), bytes.begin() + static_cast<std::ptrdiff_t>(end + 512));
+    std::copy(old_record.begin(), old_record.end(),
+              bytes.begin() + static_cast<std::ptrdiff_t>(end + 512));
     world.disk.put(last, bytes);
     world.start();
     world.open();
@@ -230,8 +233,8 @@ TEST(Recovery, a_lost_write_in_a_synced_batch_is_damage) {
     const std::uint64_t from = world.offset_of(FIRST_SEGMENT, 11);
     const std::uint64_t to = world.offset_of(FIRST_SEGMENT, 21);
     ByteVector& bytes = world.disk.bytes(FIRST_SEGMENT);
-    std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(from), bytes.begin() + static_cast<std::ptrdiff_t>(to),
-              std::byte{0});
+    std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(from),
+              bytes.begin() + static_cast<std::ptrdiff_t>(to), std::byte{0});
     world.open_again();
     EXPECT_EQ(world.log->faulty_from(), Sequence(11));
 }
@@ -332,7 +335,8 @@ TEST(Recovery, a_power_loss_at_each_operation_and_in_the_recovery_after_it_loses
         world.run([&](Fiber& fiber) {
             ASSERT_TRUE(world.open_in(fiber).ok());
             for (int i = 0; i < 12; ++i) {
-                for (int k = 0; k < 3; ++k) world.append(150);
+                for (int k = 0; k < 3; ++k)
+                    world.append(150);
                 world.wait_flushed(fiber);
             }
             ASSERT_TRUE(world.log->close(fiber).ok());

@@ -103,7 +103,8 @@ TEST_F(TailCacheLogs, lose_the_oldest_of_all_first_whichever_log_it_is_in) {
 
 TEST_F(TailCacheLogs, give_their_share_back_when_they_go) {
     open(3);
-    for (const std::unique_ptr<PartitionLog>& log : logs) append(*log, 10);
+    for (const std::unique_ptr<PartitionLog>& log : logs)
+        append(*log, 10);
     EXPECT_GT(budget->held_bytes(), 0u);
     for (const std::unique_ptr<PartitionLog>& log : logs) {
         ASSERT_TRUE(world.run([&](Fiber& fiber) { ASSERT_TRUE(log->close(fiber).ok()); }));

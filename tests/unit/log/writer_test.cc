@@ -29,7 +29,8 @@ struct WatchedWriter : LogWriter {
     }
     // False when it failed before.
     bool wait_flushed(Fiber& fiber, std::uint64_t mark) {
-        while (flushed_mark() < mark && !failure()) EXPECT_TRUE(told.wait(fiber).ok());
+        while (flushed_mark() < mark && !failure())
+            EXPECT_TRUE(told.wait(fiber).ok());
         return flushed_mark() >= mark;
     }
     Event told;
@@ -58,7 +59,8 @@ TEST(LogWriter, gathers_what_is_appended_together_into_one_write_and_one_sync) {
     WatchedWriter writer(world.env);
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         writer.switch_file(at_path(world.env, "a", 6));
-        for (int i = 0; i < 100; ++i) ASSERT_TRUE(writer.append(filled(10, 7)).ok());
+        for (int i = 0; i < 100; ++i)
+            ASSERT_TRUE(writer.append(filled(10, 7)).ok());
         EXPECT_EQ(writer.flushed_mark(), 0u);
         EXPECT_EQ(writer.unflushed_bytes(), 1000u);
         ASSERT_TRUE(writer.wait_flushed(fiber, writer.appended_mark()));
@@ -116,7 +118,8 @@ TEST(LogWriter, grows_the_file_ahead_with_zeros_and_never_over_data) {
     const ByteVector& bytes = disk.bytes("a");
     std::uint64_t sum = 0;
     for (const auto& [offset, size] : places) {
-        for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(bytes[offset + i], std::byte{0xee});
+        for (std::size_t i = 0; i < size; ++i)
+            ASSERT_EQ(bytes[offset + i], std::byte{0xee});
         sum += size;
     }
     const auto set = std::count(bytes.begin(), bytes.end(), std::byte{0xee});
@@ -239,7 +242,8 @@ TEST(LogWriter, what_was_flushed_survives_a_power_loss_at_any_operation) {
         disk.power_loss();
         for (const auto& [offset, mark] : places) {
             if (mark > flushed) break;
-            for (std::size_t i = 0; i < 300; ++i) ASSERT_EQ(disk.bytes("a").at(offset + i), std::byte{0xab});
+            for (std::size_t i = 0; i < 300; ++i)
+                ASSERT_EQ(disk.bytes("a").at(offset + i), std::byte{0xab});
         }
     }
 }

@@ -27,16 +27,32 @@ MutationId commit(Catalog& catalog, MutationBody body) {
 
 TEST(Contract, T1_topic_names) {
     const std::string longest(251, 'a');
-    for (const std::string& name : {std::string("orders"), std::string("a.b.c"), std::string("a$"), longest,
-                                    std::string("bestellungen.gr\xC3\xBC\xC3\x9F"), std::string("a.dlqx")}) {
+    for (const std::string& name :
+         {std::string("orders"), std::string("a.b.c"), std::string("a$"), longest,
+          std::string("bestellungen.gr\xC3\xBC\xC3\x9F"), std::string("a.dlqx")}) {
         EXPECT_TRUE(check_topic_name(name, false).ok()) << name;
     }
-    for (const std::string& name :
-         {std::string(), std::string("."), std::string("a..b"), std::string(".a"), std::string("a."),
-          std::string("$sys"), std::string("a*"), std::string("a.>"), std::string("+"), std::string("a#b"),
-          std::string("a b"), std::string("a\nb"), std::string("a\0b", 3), std::string("a\x7F"),
-          std::string("a\xC2\x85"), std::string("\xFF"), std::string("\xC0\xAF"), std::string("\xED\xA0\x80"),
-          std::string("\xF4\x90\x80\x80"), std::string("\xC3"), longest + "a"}) {
+    for (const std::string& name : {std::string(),
+                                    std::string("."),
+                                    std::string("a..b"),
+                                    std::string(".a"),
+                                    std::string("a."),
+                                    std::string("$sys"),
+                                    std::string("a*"),
+                                    std::string("a.>"),
+                                    std::string("+"),
+                                    std::string("a#b"),
+                                    std::string("a b"),
+                                    std::string("a\nb"),
+                                    std::string("a\0b", 3),
+                                    std::string("a\x7F"),
+                                    std::string("a\xC2\x85"),
+                                    std::string("\xFF"),
+                                    std::string("\xC0\xAF"),
+                                    std::string("\xED\xA0\x80"),
+                                    std::string("\xF4\x90\x80\x80"),
+                                    std::string("\xC3"),
+                                    longest + "a"}) {
         EXPECT_TRUE(check_topic_name(name, true).is(ErrorCode::INVALID_TOPIC)) << name;
     }
     EXPECT_TRUE(check_topic_name("orders.dlq", false).is(ErrorCode::INVALID_TOPIC));
@@ -87,8 +103,10 @@ TEST(Catalog, refuses_impossible_topics) {
 
 TEST(Contract, T5_a_mutation_over_64_kib_is_2007) {
     Catalog catalog;
-    EXPECT_TRUE(catalog.validate(TopicCreated{std::string(65535, 'a'), 1}).is(ErrorCode::MUTATION_NOT_PACKABLE));
-    EXPECT_TRUE(catalog.validate(TopicCreated{std::string(65532, 'a'), 1}).is(ErrorCode::INVALID_TOPIC));
+    EXPECT_TRUE(catalog.validate(TopicCreated{std::string(65535, 'a'), 1})
+                    .is(ErrorCode::MUTATION_NOT_PACKABLE));
+    EXPECT_TRUE(
+        catalog.validate(TopicCreated{std::string(65532, 'a'), 1}).is(ErrorCode::INVALID_TOPIC));
 }
 
 TEST(Contract, T5_topic_pairs_run_out) {
@@ -134,18 +152,25 @@ TEST(Catalog, refuses_impossible_groups) {
     Catalog catalog;
     commit(catalog, TopicCreated{"a", 2});
     const std::vector<Sequence> starts{Sequence(0), Sequence(0)};
-    EXPECT_TRUE(catalog.validate(GroupCreated{"g", TopicId(9), starts}).is(ErrorCode::UNKNOWN_TOPIC));
-    EXPECT_TRUE(catalog.validate(GroupCreated{"", TopicId(1), starts}).is(ErrorCode::INVALID_TOPIC));
-    EXPECT_TRUE(catalog.validate(GroupCreated{"g", TopicId(1), {Sequence(0)}}).is(ErrorCode::INVALID_ARGUMENT));
+    EXPECT_TRUE(
+        catalog.validate(GroupCreated{"g", TopicId(9), starts}).is(ErrorCode::UNKNOWN_TOPIC));
+    EXPECT_TRUE(
+        catalog.validate(GroupCreated{"", TopicId(1), starts}).is(ErrorCode::INVALID_TOPIC));
+    EXPECT_TRUE(catalog.validate(GroupCreated{"g", TopicId(1), {Sequence(0)}})
+                    .is(ErrorCode::INVALID_ARGUMENT));
     commit(catalog, GroupCreated{"g", TopicId(1), starts});
-    EXPECT_TRUE(catalog.validate(GroupCreated{"g", TopicId(1), starts}).is(ErrorCode::GROUP_EXISTS_MISMATCH));
+    EXPECT_TRUE(catalog.validate(GroupCreated{"g", TopicId(1), starts})
+                    .is(ErrorCode::GROUP_EXISTS_MISMATCH));
     const std::vector<MemberId> nobody(2);
     EXPECT_TRUE(catalog.validate(MemberJoined{GroupId(5), nobody}).is(ErrorCode::UNKNOWN_GROUP));
-    EXPECT_TRUE(catalog.validate(MemberJoined{GroupId(1), {MemberId(0)}}).is(ErrorCode::INVALID_ARGUMENT));
     EXPECT_TRUE(
-        catalog.validate(MemberJoined{GroupId(1), {MemberId(0), MemberId(1)}}).is(ErrorCode::UNKNOWN_MEMBER));
-    EXPECT_TRUE(catalog.validate(MembersLeft{GroupId(1), {}, nobody}).is(ErrorCode::INVALID_ARGUMENT));
-    EXPECT_TRUE(catalog.validate(MembersLeft{GroupId(1), {MemberId(1)}, nobody}).is(ErrorCode::UNKNOWN_MEMBER));
+        catalog.validate(MemberJoined{GroupId(1), {MemberId(0)}}).is(ErrorCode::INVALID_ARGUMENT));
+    EXPECT_TRUE(catalog.validate(MemberJoined{GroupId(1), {MemberId(0), MemberId(1)}})
+                    .is(ErrorCode::UNKNOWN_MEMBER));
+    EXPECT_TRUE(
+        catalog.validate(MembersLeft{GroupId(1), {}, nobody}).is(ErrorCode::INVALID_ARGUMENT));
+    EXPECT_TRUE(catalog.validate(MembersLeft{GroupId(1), {MemberId(1)}, nobody})
+                    .is(ErrorCode::UNKNOWN_MEMBER));
     EXPECT_TRUE(catalog.validate(GroupDeleted{GroupId(2)}).is(ErrorCode::UNKNOWN_GROUP));
 }
 
@@ -153,8 +178,10 @@ TEST(Contract, G1_a_group_has_at_most_10_members) {
     Catalog catalog;
     commit(catalog, TopicCreated{"a", 1});
     commit(catalog, GroupCreated{"g", TopicId(1), {Sequence(0)}});
-    for (int i = 0; i < 10; ++i) commit(catalog, MemberJoined{GroupId(1), {MemberId(0)}});
-    EXPECT_TRUE(catalog.validate(MemberJoined{GroupId(1), {MemberId(0)}}).is(ErrorCode::GROUP_MEMBER_LIMIT));
+    for (int i = 0; i < 10; ++i)
+        commit(catalog, MemberJoined{GroupId(1), {MemberId(0)}});
+    EXPECT_TRUE(catalog.validate(MemberJoined{GroupId(1), {MemberId(0)}})
+                    .is(ErrorCode::GROUP_MEMBER_LIMIT));
 }
 
 TEST(Catalog, moves_epochs_only_up_and_only_for_what_changed) {
@@ -164,7 +191,8 @@ TEST(Catalog, moves_epochs_only_up_and_only_for_what_changed) {
     const ConsumerGroup* group = catalog.find_group(GroupId(1));
     EXPECT_EQ(group->membership_epoch, MembershipEpoch(0));
 
-    const MemberId first(commit(catalog, MemberJoined{GroupId(1), {MemberId(0), MemberId(0)}}).value);
+    const MemberId first(
+        commit(catalog, MemberJoined{GroupId(1), {MemberId(0), MemberId(0)}}).value);
     group = catalog.find_group(GroupId(1));
     EXPECT_EQ(group->membership_epoch, MembershipEpoch(1));
     EXPECT_EQ(group->assignment_epoch, AssignmentEpoch(1));
@@ -210,7 +238,8 @@ TEST(CatalogBytes, mutation_is_the_same_after_decode_and_no_prefix_decodes) {
         ASSERT_TRUE(decoded.ok());
         EXPECT_EQ(*decoded, body);
         for (std::size_t size = 0; size < bytes.size(); ++size) {
-            EXPECT_TRUE(decode_mutation(mutation_type(body), ByteSpan(bytes).first(size)).is(ErrorCode::DAMAGED));
+            EXPECT_TRUE(decode_mutation(mutation_type(body), ByteSpan(bytes).first(size))
+                            .is(ErrorCode::DAMAGED));
         }
         bytes.push_back(std::byte{0});
         EXPECT_TRUE(decode_mutation(mutation_type(body), bytes).is(ErrorCode::DAMAGED));
@@ -222,7 +251,8 @@ TEST(CatalogBytes, mutation_is_the_same_after_decode_and_no_prefix_decodes) {
 TEST(CatalogBytes, state_is_canonical_and_no_prefix_decodes) {
     Rng rng(11);
     Catalog catalog;
-    for (int i = 0; i < 200; ++i) commit(catalog, random_mutation(rng, catalog));
+    for (int i = 0; i < 200; ++i)
+        commit(catalog, random_mutation(rng, catalog));
     const ByteVector bytes = catalog_bytes(catalog);
     const Result<Catalog> decoded = Catalog::decode(bytes);
     ASSERT_TRUE(decoded.ok());
@@ -241,7 +271,8 @@ TEST(CatalogBytes, state_is_canonical_and_no_prefix_decodes) {
 TEST(CatalogBytes, altered_state_is_refused_or_whole) {
     Rng rng(12);
     Catalog catalog;
-    for (int i = 0; i < 60; ++i) commit(catalog, random_mutation(rng, catalog));
+    for (int i = 0; i < 60; ++i)
+        commit(catalog, random_mutation(rng, catalog));
     const ByteVector bytes = catalog_bytes(catalog);
     int refused = 0;
     for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -253,7 +284,8 @@ TEST(CatalogBytes, altered_state_is_refused_or_whole) {
             continue;
         }
         EXPECT_EQ(catalog_bytes(*decoded), altered);
-        for (int i = 0; i < 5; ++i) commit(*decoded, random_mutation(rng, *decoded));
+        for (int i = 0; i < 5; ++i)
+            commit(*decoded, random_mutation(rng, *decoded));
     }
     EXPECT_GT(refused, 0);
 }

@@ -19,17 +19,21 @@ struct Dump {
 template <class Function>
 Dump dump(Function function, ByteSpan file) {
     Dump result;
-    result.is_sound = function(file, "f", [&](const std::string& line) { result.lines.push_back(line); });
+    result.is_sound =
+        function(file, "f", [&](const std::string& line) { result.lines.push_back(line); });
     return result;
 }
 
 TEST(MetadataDump, shows_each_record_and_damage_between_them) {
     ByteVector file = encode_metadata_log_head();
     file.resize(METADATA_ALIGN_BYTES);
-    const MutationBody bodies[] = {TopicCreated{"a\n", 2}, GroupCreated{"g", TopicId(1), {Sequence(0), Sequence(5)}},
-                                   MemberJoined{GroupId(1), {MemberId(0), MemberId(0)}},
-                                   MembersLeft{GroupId(1), {MemberId(3)}, {MemberId(0), MemberId(0)}},
-                                   GroupDeleted{GroupId(1)}, TopicDeleted{TopicId(1)}};
+    const MutationBody bodies[] = {
+        TopicCreated{"a\n", 2},
+        GroupCreated{"g", TopicId(1), {Sequence(0), Sequence(5)}},
+        MemberJoined{GroupId(1), {MemberId(0), MemberId(0)}},
+        MembersLeft{GroupId(1), {MemberId(3)}, {MemberId(0), MemberId(0)}},
+        GroupDeleted{GroupId(1)},
+        TopicDeleted{TopicId(1)}};
     std::uint64_t id = 0;
     for (const MutationBody& body : bodies) {
         const ByteVector record = encode_metadata_record(mutation(++id, body));
@@ -37,8 +41,10 @@ TEST(MetadataDump, shows_each_record_and_damage_between_them) {
     }
     const std::string common = " leader_epoch=2 timestamp_unix_ms=1000 ";
     std::vector<std::string> expected = {
-        "file_offset=512 mutation_id=1" + common + "topic_created name=\"a\\u000a\" partition_count=2",
-        "file_offset=1024 mutation_id=2" + common + "group_created name=\"g\" topic_id=1 start_after=[0,5]",
+        "file_offset=512 mutation_id=1" + common +
+            "topic_created name=\"a\\u000a\" partition_count=2",
+        "file_offset=1024 mutation_id=2" + common +
+            "group_created name=\"g\" topic_id=1 start_after=[0,5]",
         "file_offset=1536 mutation_id=3" + common + "member_joined group_id=1 owners=[0,0]",
         "file_offset=2048 mutation_id=4" + common + "members_left group_id=1 left=[3] owners=[0,0]",
         "file_offset=2560 mutation_id=5" + common + "group_deleted group_id=1",
@@ -72,7 +78,8 @@ TEST(MetadataDump, shows_a_snapshot) {
                   "offset=3 leader_epoch=2",
                   "topic_id=1 name=\"a\" partition_count=1 created_by=1 created_epoch=2",
                   "topic_id=2 name=\"a.dlq\" partition_count=1 created_by=1 created_epoch=2",
-                  "group_id=1 name=\"g\" topic_id=1 membership_epoch=1 assignment_epoch=1 members=[3] start_after=[5]",
+                  "group_id=1 name=\"g\" topic_id=1 membership_epoch=1 assignment_epoch=1 "
+                  "members=[3] start_after=[5]",
                   "  partition=0 owner=3 ownership_epoch=1"}));
     file.back() ^= std::byte{1};
     const Dump damaged = dump(dump_metadata_snapshot, file);

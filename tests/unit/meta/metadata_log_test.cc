@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "core/base/hash.h"
-#include "core/meta/metadata_format.h"
 #include "core/log/whole_file.h"
+#include "core/meta/metadata_format.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
 #include "tests/unit/meta/random_mutations.h"
@@ -57,7 +57,8 @@ struct Crash {
 // One node over several lives.
 class Node {
   public:
-    explicit Node(std::uint64_t seed = 1) : world(seed, stacks), node(world.add_node("n")), env(node.env()) {}
+    explicit Node(std::uint64_t seed = 1)
+        : world(seed, stacks), node(world.add_node("n")), env(node.env()) {}
 
     // False when the node died in it.
     bool run(FiberBody body) {
@@ -74,17 +75,18 @@ class Node {
     // Opens the log, compares, proposes what is missing up to goal, closes.
     bool live(const History& history, std::size_t goal, std::optional<Crash> crash = {}) {
         const std::uint64_t start = node.disk().operation_count();
-        node.disk().set_operation_hook([&, start](OperationPoint point, const DiskOperation& operation) {
-            if (!crash.has_value() || node.stopping()) return;
-            if (operation.number - start != crash->operation || point != crash->point) return;
-            node.stop_after_step([this, crash] {
-                if (crash->power.has_value()) {
-                    node.power_loss(*crash->power);
-                } else {
-                    node.kill();
-                }
+        node.disk().set_operation_hook(
+            [&, start](OperationPoint point, const DiskOperation& operation) {
+                if (!crash.has_value() || node.stopping()) return;
+                if (operation.number - start != crash->operation || point != crash->point) return;
+                node.stop_after_step([this, crash] {
+                    if (crash->power.has_value()) {
+                        node.power_loss(*crash->power);
+                    } else {
+                        node.kill();
+                    }
+                });
             });
-        });
         const bool survived = run([&](Fiber& fiber) { workload(fiber, history, goal); });
         life_operations = node.disk().operation_count() - start;
         node.disk().set_operation_hook({});
@@ -114,7 +116,9 @@ class Node {
         if (violation.empty()) violation = std::move(what);
     }
 
-    std::vector<std::string> names(const std::string& folder) { return node.disk().cached_names(folder); }
+    std::vector<std::string> names(const std::string& folder) {
+        return node.disk().cached_names(folder);
+    }
     std::string newest_snapshot() {
         std::string newest;
         std::uint64_t offset = 0;
@@ -128,9 +132,8 @@ class Node {
         return newest;
     }
     void write_file(const std::string& path, ByteSpan bytes) {
-        ASSERT_TRUE(run([&](Fiber& fiber) {
-            EXPECT_TRUE(write_new_file(fiber, env.disk, path, bytes).ok());
-        }));
+        ASSERT_TRUE(run(
+            [&](Fiber& fiber) { EXPECT_TRUE(write_new_file(fiber, env.disk, path, bytes).ok()); }));
     }
 
     HeapStackPool stacks;
@@ -160,7 +163,8 @@ std::vector<std::optional<PowerImage>> images(std::uint64_t seed) {
 
 // Crashes at every disk operation of a life of 10 mutations, then somewhere in the next life, then lives to the end.
 // The first violation; empty when there is none.
-std::string crash_everywhere(std::function<bool(const sim::SyncCall&)> drop_sync, std::uint64_t& explored) {
+std::string crash_everywhere(std::function<bool(const sim::SyncCall&)> drop_sync,
+                             std::uint64_t& explored) {
     const History history(14);
     for (std::uint64_t operation = 1;; ++operation) {
         bool is_over = true;
@@ -176,9 +180,10 @@ std::string crash_everywhere(std::function<bool(const sim::SyncCall&)> drop_sync
                 node.live(history, 14);
                 ++explored;
                 if (!node.violation.empty()) {
-                    return node.violation + " after a crash at operation " + std::to_string(operation) +
-                           (image.has_value() ? ", " + to_string(*image) : ", kill") + ", then at " +
-                           std::to_string(second);
+                    return node.violation + " after a crash at operation " +
+                           std::to_string(operation) +
+                           (image.has_value() ? ", " + to_string(*image) : ", kill") +
+                           ", then at " + std::to_string(second);
                 }
             }
         }
@@ -250,12 +255,13 @@ TEST(MetadataLog, applies_in_order_and_makes_the_body_when_it_is_its_turn) {
     for (int i = 0; i < 8; ++i) {
         node.node.scheduler().spawn("test.propose", [&, i](Fiber& fiber) {
             const std::string name = i % 2 == 0 ? "same" : "other" + std::to_string(i);
-            const auto done = log->propose(fiber, [&](const Catalog& catalog) -> Result<MutationBody> {
-                if (catalog.find_topic(std::string_view(name)) != nullptr) {
-                    return make_error(ErrorCode::TOPIC_EXISTS_MISMATCH);
-                }
-                return MutationBody(TopicCreated{name, 1});
-            });
+            const auto done =
+                log->propose(fiber, [&](const Catalog& catalog) -> Result<MutationBody> {
+                    if (catalog.find_topic(std::string_view(name)) != nullptr) {
+                        return make_error(ErrorCode::TOPIC_EXISTS_MISMATCH);
+                    }
+                    return MutationBody(TopicCreated{name, 1});
+                });
             if (!done.ok()) ++mismatches;
             ++ended;
         });
@@ -299,8 +305,9 @@ class MetadataQuarantine : public ::testing::Test {
     // A node with 10 mutations: snapshots of 4 and 8, logs from 5 and from 9.
     void SetUp() override {
         ASSERT_TRUE(node.live(history, 10));
-        ASSERT_EQ(node.names("metadata"),
-                  (std::vector<std::string>{"log-5.mml", "log-9.mml", "mmms-4-1.bin", "mmms-8-1.bin"}));
+        ASSERT_EQ(
+            node.names("metadata"),
+            (std::vector<std::string>{"log-5.mml", "log-9.mml", "mmms-4-1.bin", "mmms-8-1.bin"}));
         node.node.kill();
     }
     // Opens quarantined, refuses everything, keeps every byte; also after one more restart.
@@ -316,14 +323,17 @@ class MetadataQuarantine : public ::testing::Test {
                 ASSERT_TRUE(log.ok()) << log.error().to_string();
                 EXPECT_TRUE((*log)->is_quarantined());
                 EXPECT_TRUE((*log)->catalog().topics().empty());
-                EXPECT_TRUE((*log)->propose(fiber, TopicCreated{"x", 1}).is(ErrorCode::METADATA_QUARANTINED));
+                EXPECT_TRUE((*log)
+                                ->propose(fiber, TopicCreated{"x", 1})
+                                .is(ErrorCode::METADATA_QUARANTINED));
             });
         }
         EXPECT_EQ(node.names("metadata"), (std::vector<std::string>{"quarantine"}));
         for (const auto& [name, bytes] : before) {
             EXPECT_EQ(node.node.disk().cached_read("metadata/quarantine/1/" + name), bytes) << name;
         }
-        EXPECT_TRUE(node.node.disk().cached_read("metadata/quarantine/1/quarantine-1.txt").has_value());
+        EXPECT_TRUE(
+            node.node.disk().cached_read("metadata/quarantine/1/quarantine-1.txt").has_value());
     }
 
     const History history{12};
@@ -398,7 +408,8 @@ TEST_F(MetadataQuarantine, survives_a_crash_at_every_step_of_the_move) {
             is_over = again.live(history, 0, Crash{operation, OperationPoint::AFTER, power});
             again.violation.clear();
             again.run([&](Fiber& fiber) {
-                auto log = MetadataLog::open(fiber, again.env, "metadata", 4, LeaderEpoch(1)).value();
+                auto log =
+                    MetadataLog::open(fiber, again.env, "metadata", 4, LeaderEpoch(1)).value();
                 EXPECT_TRUE(log->is_quarantined()) << operation;
             });
             std::vector<std::string> kept = again.names("metadata/quarantine/1");
@@ -439,7 +450,8 @@ TEST_F(MetadataQuarantine, is_not_the_answer_to_a_newer_version) {
             auto log = MetadataLog::open(fiber, node.env, "metadata", 4, LeaderEpoch(1));
             ASSERT_TRUE(log.is(ErrorCode::UNSUPPORTED_FORMAT));
             EXPECT_NE(log.error().detail.find(path), std::string::npos) << log.error().detail;
-            EXPECT_NE(log.error().detail.find("version 3"), std::string::npos) << log.error().detail;
+            EXPECT_NE(log.error().detail.find("version 3"), std::string::npos)
+                << log.error().detail;
         });
         node.node.kill();
         EXPECT_EQ(node.node.disk().digest(), digest) << name;
@@ -513,7 +525,8 @@ TEST(MetadataDisk, a_failed_rotation_is_read_again_too) {
         log = MetadataLog::open(fiber, node.env, "metadata", 4, LeaderEpoch(1)).value();
         bool has_renamed = false;
         node.node.disk().faults().fails = [&has_renamed](const DiskOperation& operation) {
-            if (operation.op == DiskOp::RENAME && operation.path.ends_with("log.tmp")) has_renamed = true;
+            if (operation.op == DiskOp::RENAME && operation.path.ends_with("log.tmp"))
+                has_renamed = true;
             return has_renamed && operation.op == DiskOp::SYNC_FOLDER;
         };
         for (std::size_t i = 0; i < 4; ++i)
@@ -620,8 +633,7 @@ TEST(MetadataDisk, a_short_write_is_undone) {
         ASSERT_TRUE(log->propose(fiber, GroupCreated{"g", TopicId(1), starts}).ok());
         const MutationId joined =
             log->propose(fiber, MemberJoined{GroupId(1), {MemberId(0)}}).value();
-        const MutationBody left =
-            MembersLeft{GroupId(1), {MemberId(joined.value)}, {MemberId(0)}};
+        const MutationBody left = MembersLeft{GroupId(1), {MemberId(joined.value)}, {MemberId(0)}};
         node.node.disk().faults().capacity_bytes = 0;
         EXPECT_TRUE(log->propose(fiber, left).is(ErrorCode::METADATA_READ_ONLY));
         node.node.disk().faults().capacity_bytes = 2 * METADATA_SPACE_RESERVE_BYTES;
@@ -637,11 +649,13 @@ TEST(MetadataLog, goes_on_in_the_present_file_when_a_snapshot_fails) {
         node.node.disk().faults().fails = [](const DiskOperation& operation) {
             return operation.path.ends_with("snapshot.tmp") && operation.op == DiskOp::WRITE;
         };
-        for (std::size_t i = 0; i < 10; ++i) ASSERT_TRUE(log->propose(fiber, history.bodies[i]).ok());
+        for (std::size_t i = 0; i < 10; ++i)
+            ASSERT_TRUE(log->propose(fiber, history.bodies[i]).ok());
         node.node.disk().faults().fails = [](const DiskOperation& operation) {
             return operation.path.ends_with("log.tmp") && operation.op == DiskOp::WRITE;
         };
-        for (std::size_t i = 10; i < 70; ++i) ASSERT_TRUE(log->propose(fiber, history.bodies[i]).ok());
+        for (std::size_t i = 10; i < 70; ++i)
+            ASSERT_TRUE(log->propose(fiber, history.bodies[i]).ok());
     });
     node.node.disk().faults().fails = nullptr;
     node.acknowledged = node.proposed = 70;
@@ -667,7 +681,13 @@ TEST(MetadataFormat, record_is_laid_out_as_the_contract_says) {
     ASSERT_EQ(bytes.size(), 512u);
     EXPECT_EQ(to_hex(ByteSpan(bytes).first(4)), "00000024");
     EXPECT_EQ(to_hex(ByteSpan(bytes).subspan(8, 32)),
-              "0001" "0000000000000102" "0000000000000003" "0000000000000405" "0002" "6162" "0004");
+              "0001"
+              "0000000000000102"
+              "0000000000000003"
+              "0000000000000405"
+              "0002"
+              "6162"
+              "0004");
     EXPECT_EQ(load_be<std::uint32_t>(bytes.data() + 4), crc32c(ByteSpan(bytes).subspan(8, 32)));
     EXPECT_EQ(to_hex(encode_metadata_log_head()), "4d4d4d4c0101");
     const auto parsed = parse_metadata_record(bytes);
@@ -685,14 +705,16 @@ TEST(MetadataFormat, record_is_laid_out_as_the_contract_says) {
 
 TEST(MetadataFormat, names_are_canonical) {
     EXPECT_EQ(parse_metadata_log_name("log-12.mml"), MutationId(12));
-    for (const char* name : {"log-.mml", "log-0.mml", "log-01.mml", "log-1.mml.tmp", "log--1.mml", "log-x.mml",
-                             "log-18446744073709551616.mml", "xlog-1.mml"}) {
+    for (const char* name : {"log-.mml", "log-0.mml", "log-01.mml", "log-1.mml.tmp", "log--1.mml",
+                             "log-x.mml", "log-18446744073709551616.mml", "xlog-1.mml"}) {
         EXPECT_FALSE(parse_metadata_log_name(name).has_value()) << name;
     }
-    const auto snapshot = parse_metadata_snapshot_name(metadata_snapshot_name(MutationId(8), LeaderEpoch(0)));
+    const auto snapshot =
+        parse_metadata_snapshot_name(metadata_snapshot_name(MutationId(8), LeaderEpoch(0)));
     ASSERT_TRUE(snapshot.has_value());
     EXPECT_EQ(snapshot->offset, MutationId(8));
-    for (const char* name : {"mmms-8.bin", "mmms-8-1", "mmms--1.bin", "mmms-8-01.bin", "snapshot.tmp"}) {
+    for (const char* name :
+         {"mmms-8.bin", "mmms-8-1", "mmms--1.bin", "mmms-8-01.bin", "snapshot.tmp"}) {
         EXPECT_FALSE(parse_metadata_snapshot_name(name).has_value()) << name;
     }
 }

@@ -31,7 +31,8 @@ inline MutationBody random_body(Rng& rng, const Catalog& catalog) {
         auto topic = catalog.topics().begin();
         std::advance(topic, static_cast<std::ptrdiff_t>(pick(catalog.topics().size())));
         std::vector<Sequence> starts;
-        for (int i = 0; i < topic->second.partition_count; ++i) starts.push_back(Sequence(rng.below(100)));
+        for (int i = 0; i < topic->second.partition_count; ++i)
+            starts.push_back(Sequence(rng.below(100)));
         return GroupCreated{"group" + std::to_string(rng.below(40)), topic->first, starts};
     }
     if (catalog.groups().empty()) return GroupDeleted{GroupId(1)};
@@ -47,7 +48,8 @@ inline MutationBody random_body(Rng& rng, const Catalog& catalog) {
     }
     std::vector<MemberId> owners;
     stay.push_back(MemberId(0));
-    for (std::size_t i = 0; i < group.ownership.size(); ++i) owners.push_back(stay[pick(stay.size())]);
+    for (std::size_t i = 0; i < group.ownership.size(); ++i)
+        owners.push_back(stay[pick(stay.size())]);
     if (kind == 9) return MembersLeft{group.group_id, leave, owners};
     return MemberJoined{group.group_id, owners};
 }

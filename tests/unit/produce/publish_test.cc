@@ -360,9 +360,8 @@ TEST(PartitionTable, does_not_serve_a_topic_that_was_deleted_while_it_was_opened
     EXPECT_TRUE(opened);
     EXPECT_EQ(world.table.partition_count(other.topic_id), 0);
     EXPECT_EQ(world.table.opened_count(), 4u);
-    world.in_fiber([&](Fiber& fiber) {
-        EXPECT_TRUE(world.table.remove_topic(fiber, other.topic_id).ok());
-    });
+    world.in_fiber(
+        [&](Fiber& fiber) { EXPECT_TRUE(world.table.remove_topic(fiber, other.topic_id).ok()); });
 }
 
 TEST(PartitionTable, opens_all_partitions_of_a_topic_or_none) {

@@ -620,7 +620,8 @@ TEST_F(SessionTest, T4_a_topic_that_is_deleted_takes_its_pending_pubs_along) {
 TEST_F(SessionTest, T4_a_deleted_topic_takes_no_pub_while_its_files_are_still_there) {
     delivery.is_removal_stalled = true;
     client([this](Fiber& fiber) {
-        EXPECT_TRUE(metadata.propose(fiber, GroupCreated{"workers", TopicId(1), {Sequence(0)}}).ok());
+        EXPECT_TRUE(
+            metadata.propose(fiber, GroupCreated{"workers", TopicId(1), {Sequence(0)}}).ok());
         RawClient publisher_client(fiber, clients);
         publisher_client.connect(fiber);
         publisher_client.must_send(fiber, pub_frame(5, 1));
@@ -833,10 +834,9 @@ TEST(Session, R1_a_pub_behind_the_deletion_of_its_topic_finds_it_gone) {
             client([this](Fiber& fiber) {
                 RawClient c(fiber, clients);
                 c.connect(fiber);
-                c.must_send(fiber,
-                            joined({pub_frame(5, 1),
-                                    declare_frame("orders", 0, wire::DECLARE_FLAG_DELETE),
-                                    pub_frame(5, 2)}));
+                c.must_send(fiber, joined({pub_frame(5, 1),
+                                           declare_frame("orders", 0, wire::DECLARE_FLAG_DELETE),
+                                           pub_frame(5, 2)}));
                 EXPECT_EQ(c.read(fiber).code, ErrorCode::UNKNOWN_TOPIC);  // T4: not yet committed
                 EXPECT_EQ(c.read(fiber).code, NO_ERROR);
                 EXPECT_EQ(c.read(fiber).code, ErrorCode::UNKNOWN_TOPIC);
@@ -852,9 +852,9 @@ TEST_F(SessionTest, R1_nothing_starts_before_a_request_that_waits_for_its_turn) 
     client([this](Fiber& fiber) {
         RawClient c(fiber, clients);
         c.connect(fiber);
-        c.must_send(fiber, joined({sub_frame("a"), ack_frame(1),
-                                   beat_frame(7, wire::HeartbeatState::LEAVE), ack_frame(2),
-                                   pub_frame(5, 1)}));
+        c.must_send(
+            fiber, joined({sub_frame("a"), ack_frame(1), beat_frame(7, wire::HeartbeatState::LEAVE),
+                           ack_frame(2), pub_frame(5, 1)}));
         sleep(fiber, milliseconds(500));
         // What is behind the SUB goes on; what is behind the LEAVE waits for it.
         EXPECT_EQ(delivery.calls, (std::vector<std::string>{"sub a", "ack 1"}));
@@ -878,8 +878,8 @@ TEST_F(SessionTest, R1_reads_nothing_behind_a_request_whose_late_answer_closes) 
         wire::Pull pull;
         pull.max_bytes = 2u << 20;
         // The writer stands in the middle of what was pushed when the frame behind comes.
-        c.must_send(fiber, joined({frame_of(pull),
-                                   declare_frame("orders", 1, wire::DECLARE_FLAG_GROUP)}));
+        c.must_send(fiber,
+                    joined({frame_of(pull), declare_frame("orders", 1, wire::DECLARE_FLAG_GROUP)}));
         sleep(fiber, milliseconds(200));
         c.must_send(fiber, pub_frame(5, 1));
         sleep(fiber, milliseconds(200));

@@ -33,8 +33,7 @@ class ImageReader : public SimFixture {
     }
     std::unique_ptr<PartitionLog> open_log(Fiber& fiber) {
         Result<std::unique_ptr<PartitionLog>> log =
-            PartitionLog::open(fiber, env, FOLDER, "1/0", OPTIONS,
-                               std::make_shared<TailBudget>());
+            PartitionLog::open(fiber, env, FOLDER, "1/0", OPTIONS, std::make_shared<TailBudget>());
         EXPECT_TRUE(log.ok());
         return std::move(log).value();
     }

@@ -10,8 +10,11 @@ namespace {
 RunOptions calm_run() {
     RunOptions options;
     options.nemesis = "none";
-    options.pins = {{"duration_s", 2}, {"graceful_restarts", 0}, {"checkpoint_every_bytes", 8192},
-                    {"value_bytes_max", 1000}, {"hostile", 0}};
+    options.pins = {{"duration_s", 2},
+                    {"graceful_restarts", 0},
+                    {"checkpoint_every_bytes", 8192},
+                    {"value_bytes_max", 1000},
+                    {"hostile", 0}};
     return options;
 }
 

@@ -27,11 +27,12 @@ TEST(SeedFile, takes_swarm_when_no_nemesis_is_named) {
 }
 
 TEST(SeedFile, names_file_and_line_of_what_it_cannot_read) {
-    for (const char* bad : {"seed seven\n", "seed 1\nseeds 2\n", "seed 1\npin partitions\n",
-                            "seed 1 2\n", "seed 1\nnemesis\n", "seed 1\npin partitions one\n",
-                            "seed -1\n", "seed 18446744073709551616\n", "seed 0x10\n", "seed 1\nseed 2\n",
-                            "seed 1\nnemesis foo\n", "seed 1\npin partitions 99999999999\n",
-                            "seed 1\npin partitions 0\n", "seed 1\npin partition 1\n"}) {
+    for (const char* bad :
+         {"seed seven\n", "seed 1\nseeds 2\n", "seed 1\npin partitions\n", "seed 1 2\n",
+          "seed 1\nnemesis\n", "seed 1\npin partitions one\n", "seed -1\n",
+          "seed 18446744073709551616\n", "seed 0x10\n", "seed 1\nseed 2\n", "seed 1\nnemesis foo\n",
+          "seed 1\npin partitions 99999999999\n", "seed 1\npin partitions 0\n",
+          "seed 1\npin partition 1\n"}) {
         const Result<SeedFile> file = parse_seed_file("x.seed", bad);
         ASSERT_TRUE(file.is(ErrorCode::INVALID_ARGUMENT)) << bad;
         const std::string line = std::string(bad).starts_with("seed 1\n") ? "x.seed:2" : "x.seed:1";
@@ -40,7 +41,8 @@ TEST(SeedFile, names_file_and_line_of_what_it_cannot_read) {
 }
 
 TEST(SeedFile, refuses_a_second_line_of_a_kind) {
-    for (const char* bad : {"seed 1\nnemesis kill\nnemesis none\n", "seed 1\npin topics 1\npin topics 2\n"}) {
+    for (const char* bad :
+         {"seed 1\nnemesis kill\nnemesis none\n", "seed 1\npin topics 1\npin topics 2\n"}) {
         const Result<SeedFile> file = parse_seed_file("x.seed", bad);
         ASSERT_TRUE(file.is(ErrorCode::INVALID_ARGUMENT)) << bad;
         EXPECT_NE(file.error().detail.find("x.seed:3"), std::string::npos) << file.error().detail;

@@ -139,6 +139,9 @@ std::vector<Delivery::PartitionState> DeliveryCore::group_state(GroupId group_id
             state.settled_above_floor = book->settled().count_above_floor();
             state.in_flight = book->in_flight_count();
             state.waiting_retry = book->waiting_count();
+            state.ready = book->ready_count();
+            state.unsettled = book->unsettled_count();
+            state.next_first = book->next_first();
         }
         states.push_back(state);
     }

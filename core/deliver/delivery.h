@@ -82,6 +82,9 @@ class Delivery {
         std::uint64_t settled_above_floor = 0;
         std::uint64_t in_flight = 0;
         std::uint64_t waiting_retry = 0;
+        std::uint64_t ready = 0;      // comes again now
+        std::uint64_t unsettled = 0;  // in flight, waiting, ready, or about to be settled or failed
+        Sequence next_first;          // from here on nothing was ever sent
         bool is_served = true;  // else its ledger cannot be read or written
     };
     virtual std::vector<PartitionState> group_state(GroupId group_id) const = 0;

@@ -105,6 +105,7 @@ class DeliveryBook {
     const SettledSet& settled() const { return settled_; }
     std::uint64_t in_flight_count() const { return in_flight_count_; }
     std::uint64_t waiting_count() const { return timers_.size() - in_flight_count_; }
+    std::uint64_t ready_count() const { return ready_.size(); }
     std::size_t unsettled_count() const { return entries_.size(); }
     std::vector<UnsettledImage> unsettled() const;
     // Adds everything up and stops the process when it does not fit; for tests.

@@ -73,7 +73,8 @@ class CheckerFixture : public ::testing::Test {
         state.partition = KEY.partition;
         state.ack_floor = Sequence(ack_floor);
         state.last_seq = Sequence(last);
-        state.in_flight = in_flight;
+        state.in_flight = state.unsettled = in_flight;
+        state.next_first = Sequence(ack_floor + in_flight + 1);
         view.partitions = {state};
         return view;
     }
@@ -476,6 +477,13 @@ TEST_F(Conservation, fires_when_a_message_is_settled_and_waits_as_well) {
 
 TEST_F(Conservation, fires_when_more_is_settled_than_was_committed) {
     checker(11).on_group_view(group(6, 5));
+    EXPECT_TRUE(fired(11));
+}
+
+TEST_F(Conservation, fires_when_a_message_that_was_sent_is_nowhere) {
+    GroupView view = group(3, 6, 1);
+    view.partitions[0].next_first = Sequence(6);
+    checker(11).on_group_view(view);
     EXPECT_TRUE(fired(11));
 }
 

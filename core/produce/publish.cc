@@ -94,7 +94,14 @@ void Publisher::wait_for_commit(Partition& partition, PendingPub pub) {
             partition
                 .key());  // stays until answer_overdue looks: a busy partition costs no allocation
     }
-    partition.pending().push_back(std::move(pub));
+    // By sequence: a retry must not wait for what is newer than its original, else an answer behind it on the same
+    // connection would tell an older commit_seq. Deadlines stay ascending, so that the front is due first.
+    std::deque<PendingPub>& pending = partition.pending();
+    auto at = pending.end();
+    while (at != pending.begin() && std::prev(at)->sequence > pub.sequence)
+        --at;
+    if (at != pending.end()) pub.deadline = std::min(pub.deadline, at->deadline);
+    pending.insert(at, std::move(pub));
 }
 
 void Publisher::on_committed(Partition& partition) {

@@ -120,6 +120,32 @@ TEST(Contract, P2_duplicate_gets_the_original_sequence_once_committed) {
     EXPECT_EQ(world.logs.disks["topics/1/0"].records.size(), 1u);
 }
 
+TEST(Contract, P4_a_retry_does_not_wait_for_what_is_newer_than_its_original) {
+    PublishWorld world;
+    world.pub(5, 1);
+    world.pub(6, 1);
+    const std::unique_ptr<Outbox> first_connection = std::move(world.outbox);
+    world.reconnect();
+    world.pub(5, 1);
+    world.fake_log().flush(1);
+    const Answer answer = world.only_answer();
+    EXPECT_EQ(answer.pub.sequence, Sequence(1));
+    EXPECT_EQ(answer.pub.result_flags, wire::RESULT_FLAG_DEDUPLICATED);
+}
+
+TEST(Contract, R2_a_retry_keeps_nobody_waiting_beyond_two_seconds) {
+    PublishWorld world;
+    world.pub(5, 1);
+    world.pass(milliseconds(1000));
+    world.pub(6, 1);
+    world.pass(milliseconds(500));
+    world.pub(5, 1);  // its place is before that of (6, 1), its time would be later
+    world.pass(milliseconds(500));
+    EXPECT_EQ(world.only_answer().code, ErrorCode::READ_ONLY_DEGRADED);
+    world.pass(milliseconds(1000));
+    EXPECT_EQ(world.answers().size(), 2u);
+}
+
 TEST(Contract, P2_gap_is_0010_and_expired_is_0011) {
     PublishWorld world;
     world.pub(5, 2);

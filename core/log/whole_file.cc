@@ -34,9 +34,9 @@ Result<ByteVector> read_whole_file(Fiber& fiber, Disk& disk, const std::string& 
     const std::unique_ptr<File> file = MORTAR_TRY(disk.open(fiber, path, OpenMode::READ));
     const std::uint64_t size_bytes = MORTAR_TRY(file->size(fiber));
     if (size_bytes > bytes_max) {
-        return make_error(ErrorCode::LIMIT_REACHED, path + " has " + std::to_string(size_bytes) +
-                                                        " bytes, at most " +
-                                                        std::to_string(bytes_max) + " are read");
+        return make_error(ErrorCode::DAMAGED, path + " has " + std::to_string(size_bytes) +
+                                                  " bytes, at most " + std::to_string(bytes_max) +
+                                                  " are read");
     }
     return read_first(fiber, *file, size_bytes);
 }

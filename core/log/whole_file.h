@@ -2,7 +2,7 @@
 // Shape:    replace_file is write_new_file under "<name>.tmp", then publish_file: write, sync, rename, sync the folder. A
 //           reader sees the old bytes or the new ones. Two calls for those who must know: a failure of the first changed
 //           nothing, one of the second is unknown.
-// Errors:   those of Disk; LIMIT_REACHED when the file is larger than the reader allows.
+// Errors:   those of Disk; DAMAGED when the file is larger than any that was written.
 // Suspends: all but join_path and unsupported_version.
 // Durable:  SYNCED: the new content, once publish_file or replace_file returned OK; until then the old one or the new one,
 //           never a mixture. UNSYNCED: after a power loss the file may be old, new, absent or garbage; for hints only.

@@ -17,8 +17,7 @@ Result<ProducerWindows::Decoded> load(Fiber& fiber, Disk& disk, const std::strin
 // Windows are derived: what cannot be read is made again, but a newer version or a failing disk is
 // the operator's.
 bool counts_as_absent(ErrorCode code) {
-    return code == ErrorCode::NOT_FOUND || code == ErrorCode::DAMAGED ||
-           code == ErrorCode::LIMIT_REACHED;
+    return code == ErrorCode::NOT_FOUND || code == ErrorCode::DAMAGED;
 }
 
 }  // namespace

@@ -56,7 +56,6 @@ Result<std::optional<Promise>> load_promise(Fiber& fiber, Disk& disk) {
     const Result<ByteVector> file =
         read_whole_file(fiber, disk, join_path(FOLDER, NAME), FILE_BYTES);
     if (file.is(ErrorCode::NOT_FOUND)) return std::optional<Promise>();
-    if (file.is(ErrorCode::LIMIT_REACHED)) return damaged("too long");
     if (!file.ok()) return file.error();
     return std::optional<Promise>(MORTAR_TRY(decode_promise(*file)));
 }

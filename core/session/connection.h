@@ -33,7 +33,6 @@ class Connection {
     void stop();
     // Closes now.
     void abort();
-    bool is_connected() const { return connected_; }
 
   private:
     void read_requests(Fiber& fiber);

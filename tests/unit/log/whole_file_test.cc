@@ -20,7 +20,7 @@ TEST(WholeFile, is_read_whole_or_not_at_all_and_its_start_as_far_as_it_goes) {
         ASSERT_TRUE(whole.ok());
         EXPECT_EQ(as_string_view(*whole), text);
         const Result<ByteVector> refused = read_whole_file(fiber, disk, "d/f", 9);
-        ASSERT_TRUE(refused.is(ErrorCode::LIMIT_REACHED));
+        ASSERT_TRUE(refused.is(ErrorCode::DAMAGED));
         EXPECT_EQ(refused.error().detail, "d/f has 10 bytes, at most 9 are read");
         EXPECT_EQ(as_string_view(*read_file_start(fiber, disk, "d/f", 4)), "0123");
         EXPECT_EQ(as_string_view(*read_file_start(fiber, disk, "d/f", 100)), text);

@@ -20,7 +20,8 @@ struct CrashpointOptions {
     bool prove = false;
 };
 
-// 0 clean, 1 a promise was broken, 3 nothing explored, 5 harness fault.
+// 0 clean, 1 a promise was broken (prove: or a sync is not needed), 2 no such sync site, 3 too much
+// of it vacuous, 5 harness fault.
 int crashpoints(const CrashpointOptions& options);
 
 }  // namespace mortar::sim

@@ -9,7 +9,8 @@
 //           aside. A damaged log is no error: its partition is quarantined, and so it is from the
 //           moment when a read meets damage.
 // Suspends: open_topic, recover_topic, remove_topic, close, Partition::read.
-// Durable:  everything up to commit_seq() (on one node: what the log has flushed).
+// Durable:  everything up to commit_seq() (on one node: what the log has flushed), unless the
+//           partition is quarantined: then commit_seq() says what once was.
 // Invariant: commit_seq() never goes back, also when the log is opened again: fewer records then
 //            mean quarantine.
 // Source:   design 3 and 4, contract P1-P4.

@@ -1,0 +1,88 @@
+// replicated_log: what replication needs of a log, be it the metadata log or a partition's.
+// Shape:    records are dense from 1; each keeps the leader_epoch in which it was first appended, and epochs do not fall
+//           along the log. Two logs that hold the same (sequence, leader_epoch) are equal up to there.
+// Units:    METADATA_LOG counts mutation ids as sequences. Bytes of records are as they stand in the log, back to back,
+//           without the gaps between batches.
+// Owns:     the log owns its records; RecordBytes share them.
+// Errors:   append_bytes: LOG_CLOSED, DAMAGED (faulty), CHECKSUM_MISMATCH (not records, or not the next ones: nothing was
+//           appended). read_bytes: CHECKSUM_MISMATCH (the log is faulty from then on), LOG_CLOSED, NOT_FOUND (below what a
+//           snapshot covers; METADATA_LOG only), CANCELLED. cut, make_durable: IO_ERROR, NO_SPACE, LOG_CLOSED.
+// Suspends: what takes Fiber&.
+// Durable:  every sequence <= flushed(). After cut: that it is gone, before anything is appended.
+// Invariant: commit_seq() <= end().last, and never goes back. flushed() goes back only by cut.
+// Source:   design 4.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/ids.h"
+#include "core/base/result.h"
+#include "core/env/fiber.h"
+
+namespace mortar {
+
+// Topic ids of sources count from 1.
+inline constexpr PartitionKey METADATA_LOG{};
+
+struct LogEnd {
+    Sequence last;             // 0 = empty
+    LeaderEpoch leader_epoch;  // of the last record; 0 when empty
+    bool operator==(const LogEnd&) const = default;
+};
+
+struct RecordBytes {
+    Sequence first;
+    Sequence last;
+    std::vector<ByteSpan> parts;
+    std::vector<std::shared_ptr<const void>> owners;
+    std::size_t size_bytes = 0;
+};
+
+class ReplicatedLog {
+  public:
+    virtual ~ReplicatedLog() = default;
+    virtual PartitionKey key() const = 0;
+
+    virtual LogEnd end() const = 0;
+    virtual Sequence flushed() const = 0;
+    virtual Sequence commit_seq() const = 0;
+    // Known bad from there on; it holds what is below.
+    virtual std::optional<Sequence> faulty_from() const = 0;
+    // A write or sync failed; it is about to be opened again, until then it takes nothing.
+    virtual bool is_closed() const = 0;
+
+    // At least one record, about max_bytes; from <= end().last.
+    virtual Result<RecordBytes> read_bytes(Fiber& fiber, Sequence from, Sequence through,
+                                           std::uint64_t max_bytes) = 0;
+    // 0 < sequence <= end().last. For a sequence that a metadata snapshot covers: of its last mutation.
+    virtual Result<LeaderEpoch> epoch_at(Fiber& fiber, Sequence sequence) = 0;
+
+    // From a leader: whole records, the first one end().last + 1. Written and synced like any append.
+    virtual Result<void> append_bytes(ByteSpan records) = 0;
+    // Takes away what stands behind keep_through, durably. keep_through >= commit_seq(), nobody else appends meanwhile.
+    virtual Result<void> cut(Fiber& fiber, Sequence keep_through) = 0;
+    // Flushes all, and writes down that it was durable (a checkpoint): what turns out bad later is damage.
+    virtual Result<void> make_durable(Fiber& fiber) = 0;
+    // A majority has synced everything up to here; above end().last it counts up to that only.
+    virtual void advance_commit(Sequence committed) = 0;
+};
+
+// Called from the logs' fibers or in the middle of an append; never suspends.
+class ReplicatedLogObserver {
+  public:
+    virtual ~ReplicatedLogObserver() = default;
+    // By the leader's own append, not by append_bytes.
+    virtual void on_appended(ReplicatedLog& log) = 0;
+    virtual void on_flushed(ReplicatedLog& log) = 0;
+    // It closed, came back, or turned out to be damaged.
+    virtual void on_state_changed(ReplicatedLog& log) = 0;
+    // It was not there before (a topic was created) or will soon be gone (deleted).
+    virtual void on_opened(ReplicatedLog& log) = 0;
+    virtual void on_retired(PartitionKey key) = 0;
+};
+
+}  // namespace mortar

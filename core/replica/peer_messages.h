@@ -75,6 +75,8 @@ struct Proof {
 };
 struct Identity {
     NodeId node_id;
+    // Drawn at each start. An election that names it began after this start (design 4, blank nodes).
+    std::uint64_t incarnation = 0;
     ClusterId cluster_id{};
     std::uint16_t version_max = PEER_VERSION_MAX;
     std::string listen_client;
@@ -90,6 +92,7 @@ struct Welcome {
 struct Heartbeat {
     LeaderEpoch leader_epoch;
     MonoTime sent_at;
+    bool is_in_office = false;  // a majority is installed: clients may be sent to it
     Sequence metadata_commit_seq;
 };
 struct HeartbeatOk {
@@ -109,6 +112,7 @@ struct PreVote {
 struct PreVoteReply {
     LeaderEpoch candidate_epoch;
     bool is_yes = false;
+    bool is_blank = false;  // counts in no majority
     LeaderEpoch promised_epoch;
 };
 struct Prepare {
@@ -127,6 +131,8 @@ struct PromiseGiven {
     LeaderEpoch installed_epoch;
     ClusterId cluster_id{};
     bool is_blank = false;           // counts in no majority
+    // Installed by the first election of all, and nothing was appended since.
+    bool is_bootstrapping = false;
     std::vector<CopyReport> copies;  // ascending by log; without an entry: empty and intact
 };
 // base: every log as it was when the leader took office.
@@ -134,14 +140,19 @@ struct InstallBase {
     PartitionKey log;
     LogEnd end;
 };
+// On lane BULK, so that nothing that it confirms is overtaken.
 struct Install {
     LeaderEpoch leader_epoch;
     ClusterId cluster_id{};
+    bool is_first = false;  // all nodes were blank
+    Sequence metadata_commit_seq;
+    std::vector<std::uint64_t> heard;  // incarnations that were connected when the election began
     std::vector<InstallBase> base;  // ascending by log; METADATA_LOG first
 };
 struct Installed {
     LeaderEpoch leader_epoch;
-    std::vector<InstallBase> positions;  // where the follower's logs end now; only those not equal to base
+    // Where the follower's logs end now; only those that do not end as in base.
+    std::vector<InstallBase> positions;
 };
 // Whatever was asked belongs to an older epoch than this node has promised (STALE_LEADER_EPOCH).
 struct Refused {

@@ -42,6 +42,11 @@ struct RecordBytes {
     std::size_t size_bytes = 0;
 };
 
+struct MetadataSnapshot {
+    Sequence through;
+    std::shared_ptr<const ByteVector> bytes;
+};
+
 class ReplicatedLog {
   public:
     virtual ~ReplicatedLog() = default;
@@ -69,6 +74,21 @@ class ReplicatedLog {
     virtual Result<void> make_durable(Fiber& fiber) = 0;
     // A majority has synced everything up to here; above end().last it counts up to that only.
     virtual void advance_commit(Sequence committed) = 0;
+};
+
+// All replicated logs of a node, the metadata log included.
+class ReplicatedLogs {
+  public:
+    virtual ~ReplicatedLogs() = default;
+    // Nothing when there is no such log here, or not yet. Valid until the next suspension.
+    virtual ReplicatedLog* find(PartitionKey key) = 0;
+    // Ascending by key: METADATA_LOG first.
+    virtual std::vector<PartitionKey> keys() const = 0;
+    // Until every partition that the committed metadata names is there, and none that it does not.
+    virtual Result<void> wait_for_catalog(Fiber& fiber) = 0;
+    // The newest metadata snapshot, encoded, and what it covers; and to go on from one of a peer.
+    virtual Result<MetadataSnapshot> metadata_snapshot(Fiber& fiber) = 0;
+    virtual Result<void> install_metadata_snapshot(Fiber& fiber, ByteSpan snapshot) = 0;
 };
 
 // Called from the logs' fibers or in the middle of an append; never suspends.

@@ -325,6 +325,9 @@ std::optional<TopicStatus> Broker::topic(const std::string& name) const {
         part.last_seq = partition->log().last_sequence();
         part.commit_seq = partition->commit_seq();
         part.depth = part.last_seq.value - std::min(part.last_seq, floors[i]).value;
+        const LogStats log = partition->log().stats();
+        part.write_count = log.write_count;
+        part.sync_count = log.sync_count;
         part.is_quarantined = partition->is_quarantined();
         status.partitions.push_back(part);
     }

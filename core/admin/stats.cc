@@ -115,6 +115,8 @@ void write_partition(JsonWriter& writer, const PartitionStatus& partition) {
     writer.key("last_seq").number(partition.last_seq.value);
     writer.key("commit_seq").number(partition.commit_seq.value);
     writer.key("depth").number(partition.depth);
+    writer.key("write_count").number(partition.write_count);
+    writer.key("sync_count").number(partition.sync_count);
     writer.key("state").string(state_name(partition.is_quarantined));
     writer.end_object();
 }

@@ -39,6 +39,9 @@ struct PartitionStatus {
     Sequence last_seq;
     Sequence commit_seq;
     std::uint64_t depth = 0;
+    // Of its log on this node, since it was opened: batches written, and those synced.
+    std::uint64_t write_count = 0;
+    std::uint64_t sync_count = 0;
     bool is_quarantined = false;
 };
 

@@ -230,6 +230,10 @@ TEST_F(BrokerTest, serves_publish_and_ends_in_good_order) {
     ASSERT_EQ(topic->partitions.size(), 2u);
     EXPECT_EQ(topic->partitions[0].commit_seq, Sequence(3));
     EXPECT_EQ(topic->partitions[0].depth, 3u);
+    // One after the other, each was written and synced alone; the retry needed neither.
+    EXPECT_EQ(topic->partitions[0].write_count, 3u);
+    EXPECT_EQ(topic->partitions[0].sync_count, 3u);
+    EXPECT_EQ(topic->partitions[1].sync_count, 0u);
     EXPECT_EQ(broker->topics(TopicId(0), 10).size(), 2u);
     EXPECT_EQ(broker->topics(TopicId(1), 10).size(), 1u);
     stop();

@@ -23,7 +23,7 @@ class FakeState : public AdminState {
             topic.is_quarantined = id == 5;
             for (std::uint16_t p = 0; p < 2; ++p) {
                 topic.partitions.push_back(
-                    {PartitionIndex(p), Sequence(10), Sequence(9), 4, id == 5 && p == 1});
+                    {PartitionIndex(p), Sequence(10), Sequence(9), 4, 7, 6, id == 5 && p == 1});
             }
             topics_[topic.topic_id] = topic;
         }
@@ -111,12 +111,15 @@ TEST(Stats, answers_each_filter) {
     EXPECT_EQ(
         answer_admin(state, "GET", "/stats?topic=t5").body,
         R"({"topics":[{"topic":"t5","topic_id":5,"partitions":2,"state":"quarantined","created_epoch":3,)"
-        R"("partition_list":[{"partition":0,"last_seq":10,"commit_seq":9,"depth":4,"state":"active"},)"
-        R"({"partition":1,"last_seq":10,"commit_seq":9,"depth":4,"state":"quarantined"}]}]})");
+        R"("partition_list":[{"partition":0,"last_seq":10,"commit_seq":9,"depth":4,)"
+        R"("write_count":7,"sync_count":6,"state":"active"},)"
+        R"({"partition":1,"last_seq":10,"commit_seq":9,"depth":4,)"
+        R"("write_count":7,"sync_count":6,"state":"quarantined"}]}]})");
     EXPECT_EQ(
         answer_admin(state, "GET", "/stats?partition=t1/1").body,
         R"({"topic":"t1","topic_id":1,"partitions":2,"state":"active","created_epoch":3,)"
-        R"("partition_list":[{"partition":1,"last_seq":10,"commit_seq":9,"depth":4,"state":"active"}]})");
+        R"("partition_list":[{"partition":1,"last_seq":10,"commit_seq":9,"depth":4,)"
+        R"("write_count":7,"sync_count":6,"state":"active"}]})");
     EXPECT_EQ(
         answer_admin(state, "GET", "/stats?group=%67").body,
         R"({"groups":[{"group":"g","group_id":1,"topic":"t1","lag":4,"state":"stable","membership_epoch":0,)"

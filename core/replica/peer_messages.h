@@ -36,6 +36,7 @@ enum class Op : std::uint8_t {
     PROOF = 3,
     WELCOME = 4,
     IDENTITY = 5,
+    PING = 6,  // empty; by both sides of a connection that has nothing else to say, needs no answer
     HEARTBEAT = 16,
     HEARTBEAT_OK = 17,
     RELEASE = 18,
@@ -67,9 +68,10 @@ struct Challenge {
     std::uint16_t version = PEER_VERSION_MAX;  // that is spoken from here on: min of both maxima
     Nonce nonce{};
 };
-// mac: of role, both nonces, version, lane and node_id, keyed by peer.key.
+// mac: of role, HELLO, CHALLENGE, lane and both node ids, keyed by peer.key.
 struct Proof {
     NodeId node_id;
+    NodeId dialed_node_id;  // whom it means to reach
     Lane lane = Lane::CONTROL;
     Mac mac{};
 };
@@ -83,9 +85,10 @@ struct Identity {
     std::string listen_admin;
 };
 struct Welcome {
-    Mac mac{};  // the accepting side's proof
+    Mac mac{};  // the accepting side's proof; of identity too
     Identity identity;
 };
+struct Ping {};
 
 // --- lane CONTROL
 // By the leader, every heartbeat interval. sent_at: its own clock, comes back unread.

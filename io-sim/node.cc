@@ -13,6 +13,15 @@ constexpr std::int64_t UPTIME_MAX_MS = std::int64_t{30} * 24 * 3600 * 1000;
 // After a reboot the monotonic clock starts again, with the time that booting took.
 constexpr std::int64_t BOOT_MAX_MS = 60'000;
 
+// Nanoseconds times a rate in millionths.
+__extension__ typedef __int128 Wide;
+constexpr std::int64_t MILLION = 1'000'000;
+
+Wide floor_div(Wide dividend, Wide divisor) {
+    const Wide quotient = dividend / divisor;
+    return dividend % divisor < 0 ? quotient - 1 : quotient;
+}
+
 std::uint64_t hash_text(std::string_view text) {
     return stream_seed(0, text, {});
 }
@@ -22,6 +31,34 @@ std::uint64_t hash_text(std::string_view text) {
 std::uint64_t SimClock::wall_unix_ms() const {
     const MonoTime local = world_.now() + wall_offset_;
     return WALL_START_UNIX_MS + static_cast<std::uint64_t>(local.ns / 1'000'000);
+}
+
+MonoTime SimClock::from_true(MonoTime time) const {
+    const Duration passed = time - base_true_;
+    if (drift_ppm_ == 0) return base_local_ + passed;
+    const Wide shown = floor_div(Wide{passed.ns} * (MILLION + drift_ppm_), MILLION);
+    return base_local_ + Duration{static_cast<std::int64_t>(shown)};
+}
+
+MonoTime SimClock::to_true(MonoTime local) const {
+    if (local == NEVER) return NEVER;
+    const Duration shown = local - base_local_;
+    if (drift_ppm_ == 0) return base_true_ + shown;
+    // The least number whose floor is enough is the ceiling of the exact one.
+    const Wide passed = -floor_div(-(Wide{shown.ns} * MILLION), MILLION + drift_ppm_);
+    return base_true_ + Duration{static_cast<std::int64_t>(passed)};
+}
+
+void SimClock::start_at(MonoTime local) {
+    base_true_ = world_.now();
+    base_local_ = local;
+    drift_ppm_ = 0;
+}
+
+void SimClock::set_drift_ppm(std::int64_t drift_ppm) {
+    MORTAR_ASSERT(drift_ppm >= -DRIFT_PPM_MAX && drift_ppm <= DRIFT_PPM_MAX);
+    start_at(now());
+    drift_ppm_ = drift_ppm;
 }
 
 FiberId SimScheduler::spawn(std::string name, FiberBody body) {
@@ -65,7 +102,7 @@ SimNode::SimNode(SimWorld& world, StackPool& stacks, std::string name, std::uint
       disk_(*this, world.stream("disk", name_)),
       rng_(*this),
       log_(*this) {
-    clock_.set_monotonic_offset(milliseconds(clock_rng_.between(1, UPTIME_MAX_MS)));
+    clock_.start_at(MonoTime{} + milliseconds(clock_rng_.between(1, UPTIME_MAX_MS)));
 }
 
 void SimNode::kill() {
@@ -98,8 +135,10 @@ void SimNode::restart() {
     MORTAR_ASSERT(!alive_);
     world_.trace(hash_text("restart"));
     if (!powered_) {
-        const Duration booting = milliseconds(clock_rng_.between(1, BOOT_MAX_MS));
-        clock_.set_monotonic_offset(booting - (world_.now() - MonoTime{}));
+        // A crystal that runs wrong does so after a reboot too.
+        const std::int64_t drift_ppm = clock_.drift_ppm();
+        clock_.start_at(MonoTime{} + milliseconds(clock_rng_.between(1, BOOT_MAX_MS)));
+        clock_.set_drift_ppm(drift_ppm);
     }
     alive_ = true;
     powered_ = true;

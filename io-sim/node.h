@@ -20,23 +20,32 @@
 
 namespace mortar::sim {
 
-// Monotonic = true time + an offset that a reboot draws anew; wall = true time + an offset.
+// Monotonic = true time at its own rate (drift) from a start that a reboot draws anew; it never jumps.
+// Wall = true time + an offset, which may jump.
 class SimClock : public Clock {
   public:
     explicit SimClock(const SimWorld& world) : world_(world) {}
     MonoTime now() const override { return from_true(world_.now()); }
     std::uint64_t wall_unix_ms() const override;
 
-    MonoTime from_true(MonoTime time) const { return time + monotonic_offset_; }
-    MonoTime to_true(MonoTime local) const {
-        return local == NEVER ? NEVER : local - monotonic_offset_;
-    }
-    void set_monotonic_offset(Duration offset) { monotonic_offset_ = offset; }
+    MonoTime from_true(MonoTime time) const;
+    // The first moment of true time at which this clock shows local or more, at the present rate.
+    MonoTime to_true(MonoTime local) const;
+    // Shows local now, and runs right: what a boot does.
+    void start_at(MonoTime local);
+    // From now on so much too fast; -DRIFT_PPM_MAX .. DRIFT_PPM_MAX.
+    void set_drift_ppm(std::int64_t drift_ppm);
+    std::int64_t drift_ppm() const { return drift_ppm_; }
     void set_wall_offset(Duration offset) { wall_offset_ = offset; }
+
+    static constexpr std::int64_t DRIFT_PPM_MAX = 500'000;
 
   private:
     const SimWorld& world_;
-    Duration monotonic_offset_;
+    // The line on which the clock runs: at base_true_ it showed base_local_.
+    MonoTime base_true_;
+    MonoTime base_local_;
+    std::int64_t drift_ppm_ = 0;
     Duration wall_offset_;
 };
 

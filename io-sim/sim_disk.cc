@@ -247,7 +247,9 @@ Duration SimDisk::draw(Duration base) {
 }
 
 void SimDisk::wait(Fiber& fiber, Duration base) {
-    const MonoTime done = std::max(node_.world().now() + draw(base), faults_.stalled_until);
+    Duration takes = draw(base);
+    if (faults_.delay_max.ns > 0) takes.ns += rng_.between(0, faults_.delay_max.ns);
+    const MonoTime done = std::max(node_.world().now() + takes, faults_.stalled_until);
     const MonoTime local = node_.clock().from_true(done);
     // At least once: who calls the disk must expect others to run meanwhile.
     do {
@@ -465,6 +467,22 @@ ByteVector bytes_of(const FileContent& content) {
 std::vector<std::string> SimDisk::durable_names(const std::string& folder) const {
     const auto inode = state_.find_durable(folder);
     return inode ? names_of(state_.inode(*inode).durable_names) : std::vector<std::string>();
+}
+
+std::vector<std::string> SimDisk::durable_files(const std::string& folder) const {
+    std::vector<std::string> files;
+    for (const std::string& name : durable_names(folder)) {
+        const std::string path = folder.empty() ? name : folder + "/" + name;
+        const auto inode = state_.find_durable(path);
+        if (!inode) continue;
+        if (!state_.inode(*inode).is_folder) {
+            files.push_back(path);
+            continue;
+        }
+        for (std::string& file : durable_files(path))
+            files.push_back(std::move(file));
+    }
+    return files;
 }
 
 std::optional<ByteVector> SimDisk::durable_read(const std::string& path) const {

@@ -102,6 +102,8 @@ struct DiskFaults {
     std::size_t open_files_max = 1 << 20;
     // An aged or throttled device: every latency is multiplied.
     std::int64_t slow_factor = 1;
+    // A queue in front of the device (a neighbour, a rebuild): each call waits up to so much longer.
+    Duration delay_max;
     // A device or controller that hangs: no call ends before this moment of true time.
     MonoTime stalled_until;
     // No fault of the world but of the program: a sync for which this is true does nothing and says
@@ -149,6 +151,8 @@ class SimDisk : public Disk {
     DiskState image() const { return state_; }
     void restore(DiskState image);
     void lose_power(const PowerImage& image) { state_.lose_power(image); }
+    // Files below folder whose name and bytes are durable, by path, ascending.
+    std::vector<std::string> durable_files(const std::string& folder) const;
     // Bit rot at rest: cached and durable bytes alike. False when the file has no such byte.
     bool flip_bit(const std::string& path, std::uint64_t file_offset, unsigned bit);
     // The medium was replaced.

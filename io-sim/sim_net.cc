@@ -23,6 +23,14 @@ constexpr Duration SYN_RESEND_FIRST = seconds(1);
 constexpr Duration RETRY_FIRST = milliseconds(200);
 constexpr std::uint32_t RETRY_DOUBLINGS_MAX = 9;
 constexpr std::uint32_t RETRIES_MAX = 15;
+// A connection on which nothing was acknowledged for so long is given up by the sender (TCP_USER_TIMEOUT, or what
+// tcp_retries2 comes to on a fast path); each sender draws its own. Programs that wait for less find it alive.
+constexpr std::int64_t GIVE_UP_MS_MIN = 10'000;
+constexpr std::int64_t GIVE_UP_MS_MAX = 20'000;
+// Doublings of RETRY_FIRST between two retransmissions on a blocked path: at most 6.4 s.
+constexpr std::uint32_t BLOCKED_DOUBLINGS_MAX = 5;
+// A writer that waits for the window asks again so often (persist timer).
+constexpr Duration WINDOW_PROBE_EVERY = seconds(1);
 // Consumed bytes at the front of an inbox are dropped beyond this.
 constexpr std::size_t INBOX_SLACK_BYTES = 64 * 1024;
 
@@ -81,7 +89,7 @@ Error closed_error() {
 class SimLink final : public EventTarget, public std::enable_shared_from_this<SimLink> {
   public:
     enum class State : std::uint8_t { CONNECTING, ESTABLISHED, REFUSED };
-    enum class Signal : std::uint64_t { SYN, ANSWER, ARRIVAL, WINDOW, RESET, PROBE };
+    enum class Signal : std::uint64_t { SYN, ANSWER, ARRIVAL, WINDOW, RESET, PROBE, RETRANSMIT };
 
     struct Piece {
         std::size_t bytes;
@@ -108,7 +116,17 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         std::size_t arrived = 0;
         std::deque<Piece> wire;
         bool arrival_scheduled = false;
+        MonoTime arrival_due;  // of the ARRIVAL that counts; others are stale
         MonoTime last_arrival;
+        // What came to a blocked path waits on the wire for the other end's retransmission.
+        bool wire_is_held = false;
+
+        // As a sender: since when nobody acknowledges, and how long it bears that.
+        bool retransmitting = false;
+        MonoTime unacknowledged_since;
+        Duration gives_up_after;
+        std::uint32_t retransmissions = 0;
+        std::size_t unacknowledged_bytes = 0;
 
         std::size_t unread() const { return arrived - consumed; }
     };
@@ -124,11 +142,19 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
     void signal(Signal what, std::size_t end, Duration delay) {
         signal_at(what, end, network_->world_.now() + delay);
     }
-    Duration draw_latency() {
-        const std::int64_t ns = rng.between(speed.latency_min.ns, speed.latency_max.ns);
-        if (!rng.one_in(speed.delay_one_in)) return {ns};
-        return {ns + rng.between(0, speed.delay_max.ns)};
+    // Of a packet to this end.
+    Duration draw_latency(std::size_t to_end) {
+        Duration drawn{rng.between(speed.latency_min.ns, speed.latency_max.ns)};
+        if (rng.one_in(speed.delay_one_in)) drawn.ns += rng.between(0, speed.delay_max.ns);
+        const Duration longer = path_to(to_end).latency;
+        if (longer.ns > 0) drawn.ns += rng.between(longer.ns / 2, longer.ns);
+        return drawn;
     }
+    PathFault path_to(std::size_t end) const {
+        return network_->path(*ends[1 - end].node, *ends[end].node);
+    }
+    bool is_blocked_to(std::size_t end) const { return path_to(end).is_blocked; }
+    bool is_cut() const { return is_blocked_to(0) || is_blocked_to(1); }
 
     void on_event(std::uint64_t argument) override {
         const std::shared_ptr<SimLink> keep = shared_from_this();
@@ -139,7 +165,7 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
                 on_syn();
                 break;
             case Signal::ANSWER:
-                wake_slot(ends[0].connector);
+                on_answer();
                 break;
             case Signal::ARRIVAL:
                 on_arrival(end);
@@ -153,6 +179,9 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
             case Signal::PROBE:
                 on_probe(end);
                 break;
+            case Signal::RETRANSMIT:
+                on_retransmit(end);
+                break;
         }
         if (idle()) network_->reap(*this);
     }
@@ -162,10 +191,12 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         if (severed) return std::min(bytes.size(), speed.window_bytes);
         End& peer = ends[1 - end];
         if (peer.dead || peer.broken) return send_to_nobody(end, bytes.size());
-        const std::size_t used = peer.inbox.size() - peer.consumed;
+        const std::size_t used =
+            std::max(peer.inbox.size() - peer.consumed, ends[end].unacknowledged_bytes);
         const std::size_t count =
             std::min(bytes.size(), speed.window_bytes - std::min(used, speed.window_bytes));
         if (count == 0) return 0;
+        if (ends[end].retransmitting) ends[end].unacknowledged_bytes += count;
         peer.inbox.insert(peer.inbox.end(), bytes.begin(),
                           bytes.begin() + static_cast<std::ptrdiff_t>(count));
         std::size_t left = count;
@@ -193,7 +224,7 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         if (network_ != nullptr && state == State::ESTABLISHED && !own.broken) {
             if (hard) {
                 cut_wire(1 - end, rng);
-                signal(Signal::RESET, 1 - end, draw_latency());
+                signal(Signal::RESET, 1 - end, draw_latency(1 - end));
             } else {
                 send_fin(end);
             }
@@ -202,6 +233,7 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
     }
     void bury(std::size_t end) {
         End& own = ends[end];
+        if (network_ != nullptr && !own.wire.empty() && is_cut()) begin_retransmission(1 - end);
         own.dead = true;
         own.inbox.clear();
         own.wire.clear();
@@ -225,6 +257,14 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         to.wire = std::move(kept);
     }
 
+    // The path to this end got better: what was far behind is sent anew.
+    void on_path_healed(std::size_t end) {
+        End& to = ends[end];
+        const MonoTime soon = network_->world_.now() + RETRY_FIRST;
+        if (to.wire.empty() || to.wire_is_held || to.wire.back().arrival <= soon) return;
+        send_wire_again(end, RETRY_FIRST);
+    }
+
     void release(std::size_t end) {
         ends[end].held = false;
         if (network_ != nullptr && idle()) network_->reap(*this);
@@ -237,13 +277,37 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
     }
     void push_piece(End& to, std::size_t to_index, std::size_t bytes, bool fin) {
         const MonoTime now = network_->world_.now();
-        const Duration latency = draw_latency();
-        const Duration carrying{static_cast<std::int64_t>(bytes) * 1'000'000 / speed.bytes_per_ms};
-        to.last_arrival = std::max(to.last_arrival, now + latency) + carrying;
+        const Duration latency = draw_latency(to_index);
+        to.last_arrival =
+            std::max(to.last_arrival, now + latency) + carrying_time(path_to(to_index), bytes);
         to.wire.push_back({bytes, to.last_arrival, fin});
-        if (to.arrival_scheduled) return;
+        if (!to.arrival_scheduled && !to.wire_is_held)
+            expect_arrival(to, to_index, to.last_arrival);
+    }
+    void expect_arrival(End& to, std::size_t to_index, MonoTime when) {
         to.arrival_scheduled = true;
-        signal_at(Signal::ARRIVAL, to_index, to.last_arrival);
+        to.arrival_due = when;
+        signal_at(Signal::ARRIVAL, to_index, when);
+    }
+    Duration carrying_time(const PathFault& path, std::size_t bytes) const {
+        std::int64_t bytes_per_ms = speed.bytes_per_ms;
+        if (path.bytes_per_ms != 0) bytes_per_ms = std::min(bytes_per_ms, path.bytes_per_ms);
+        if (path.crawls_above_bytes != 0 && bytes > path.crawls_above_bytes)
+            bytes_per_ms = GRAY_BYTES_PER_MS;
+        return {static_cast<std::int64_t>(bytes) * 1'000'000 / bytes_per_ms};
+    }
+    // What is on the wire starts after delay once more.
+    void send_wire_again(std::size_t end, Duration delay) {
+        End& to = ends[end];
+        const PathFault path = path_to(end);
+        MonoTime arrival = network_->world_.now() + delay + draw_latency(end);
+        for (Piece& piece : to.wire) {
+            arrival = arrival + carrying_time(path, piece.bytes);
+            piece.arrival = arrival;
+        }
+        to.last_arrival = arrival;
+        to.wire_is_held = false;
+        if (!to.wire.empty()) expect_arrival(to, end, to.wire.front().arrival);
     }
     // The own kernel takes the bytes as long as it has room and sends them until somebody answers
     // with a reset.
@@ -253,16 +317,28 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
         own.swallowed += count;
         if (!own.probing) {
             own.probing = true;
-            signal(Signal::PROBE, 1 - end, draw_latency());
+            signal(Signal::PROBE, 1 - end, draw_latency(1 - end));
         }
         return count;
     }
 
     void on_syn();
+    void on_answer() {
+        if (!is_blocked_to(0)) return wake_slot(ends[0].connector);
+        // The next SYN asks once more.
+        if (state == State::REFUSED) state = State::CONNECTING;
+        if (state == State::ESTABLISHED) answer_lost = true;
+    }
     void on_arrival(std::size_t end) {
         End& to = ends[end];
-        to.arrival_scheduled = false;
         const MonoTime now = network_->world_.now();
+        if (!to.arrival_scheduled || to.arrival_due != now) return;
+        to.arrival_scheduled = false;
+        if (!to.wire.empty() && !silent && is_cut()) begin_retransmission(1 - end);
+        if (!to.wire.empty() && !silent && is_blocked_to(end)) {
+            to.wire_is_held = true;
+            return;
+        }
         while (!to.wire.empty() && to.wire.front().arrival <= now) {
             const Piece piece = to.wire.front();
             to.wire.pop_front();
@@ -271,18 +347,73 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
             to.fin_arrived = to.fin_arrived || piece.fin;
         }
         if (!to.wire.empty()) {
-            to.arrival_scheduled = true;
-            signal_at(Signal::ARRIVAL, end, to.wire.front().arrival);
+            expect_arrival(to, end, to.wire.front().arrival);
         }
         if (to.unread() > 0 || to.fin_arrived) wake_slot(to.reader);
     }
+    // Its bytes, or the acknowledgements of them, are lost from now on.
+    void begin_retransmission(std::size_t sender_end) {
+        End& sender = ends[sender_end];
+        if (sender.retransmitting) return;
+        sender.retransmitting = true;
+        sender.unacknowledged_since = network_->world_.now();
+        sender.gives_up_after = milliseconds(rng.between(GIVE_UP_MS_MIN, GIVE_UP_MS_MAX));
+        sender.retransmissions = 0;
+        sender.unacknowledged_bytes =
+            ends[1 - sender_end].inbox.size() - ends[1 - sender_end].consumed;
+        signal(Signal::RETRANSMIT, sender_end, RETRY_FIRST);
+    }
+    void end_retransmission(std::size_t sender_end) {
+        ends[sender_end].retransmitting = false;
+        ends[sender_end].unacknowledged_bytes = 0;
+        wake_slot(ends[sender_end].writer);
+    }
+    void on_retransmit(std::size_t sender_end) {
+        End& sender = ends[sender_end];
+        End& to = ends[1 - sender_end];
+        if (!sender.retransmitting) return;
+        const bool nothing_to_send = sender.broken || severed || silent;
+        if (nothing_to_send) return end_retransmission(sender_end);
+        if (!is_blocked_to(1 - sender_end) && to.wire_is_held)
+            send_wire_again(1 - sender_end, Duration{});
+        const bool is_answered = !is_cut() && to.node->powered();
+        if (is_answered) {
+            const bool by_reset = (to.dead || to.broken) && !sender.dead;
+            if (by_reset) signal(Signal::RESET, sender_end, draw_latency(sender_end));
+            return end_retransmission(sender_end);
+        }
+        const MonoTime now = network_->world_.now();
+        if (now - sender.unacknowledged_since >= sender.gives_up_after) return give_up(sender_end);
+        const std::uint32_t doublings = std::min(++sender.retransmissions, BLOCKED_DOUBLINGS_MAX);
+        signal(Signal::RETRANSMIT, sender_end, RETRY_FIRST * (std::int64_t{1} << doublings));
+    }
+    // The sender's side is over; the other one is not told, and learns it when it sends something.
+    void give_up(std::size_t sender_end) {
+        End& sender = ends[sender_end];
+        End& to = ends[1 - sender_end];
+        to.wire.clear();
+        to.wire_is_held = false;
+        to.inbox.resize(to.arrived);
+        // What is still on the way here will be answered by a reset.
+        if (!sender.wire.empty() && !to.dead) begin_retransmission(1 - sender_end);
+        sender.wire.clear();
+        sender.wire_is_held = false;
+        sender.inbox.resize(sender.arrived);
+        sender.broken = true;
+        wake_slot(sender.reader);
+        end_retransmission(sender_end);
+    }
     void on_window(std::size_t end) {
+        if (ends[end].writer != nullptr && is_blocked_to(end))
+            return signal(Signal::WINDOW, end, WINDOW_PROBE_EVERY);
         ends[end].window_told = false;
         wake_slot(ends[end].writer);
     }
     void on_reset(std::size_t end) {
         End& own = ends[end];
         if (silent || own.dead || own.broken) return;
+        // The peer's kernel sends it once. What severs a link is on the way between them and reaches both.
+        if (!severed && is_blocked_to(end)) return;
         own.broken = true;
         own.wire.clear();
         // Some systems let the reader have what arrived before the reset, some do not.
@@ -294,9 +425,9 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
     void on_probe(std::size_t end) {
         End& sender = ends[1 - end];
         if (sender.dead || sender.broken) return;
-        const bool answered = !silent && ends[end].node->powered();
+        const bool answered = !silent && ends[end].node->powered() && !is_cut();
         if (answered || sender.retries == RETRIES_MAX) {
-            signal(Signal::RESET, 1 - end, draw_latency());
+            signal(Signal::RESET, 1 - end, draw_latency(1 - end));
             return;
         }
         signal(Signal::PROBE, end,
@@ -316,6 +447,7 @@ class SimLink final : public EventTarget, public std::enable_shared_from_this<Si
     // Its wires were cut: until the reset arrives, what an end sends goes nowhere. Behind the cut it would be a stream
     // that lost its middle.
     bool severed = false;
+    bool answer_lost = false;  // established, and the connecting side does not know
     std::uint16_t to_port = 0;
     bool to_loopback = false;
     End ends[2];
@@ -356,7 +488,7 @@ class SimConn final : public Conn {
         SimLink::End& peer = link->ends[1 - end_];
         if (peer.writer != nullptr && !peer.window_told) {
             peer.window_told = true;
-            link->signal(SimLink::Signal::WINDOW, 1 - end_, link->draw_latency());
+            link->signal(SimLink::Signal::WINDOW, 1 - end_, link->draw_latency(1 - end_));
         }
         return count;
     }
@@ -503,7 +635,9 @@ class SimListener final : public Listener {
 
 void SimLink::on_syn() {
     SimNode& node = *ends[1].node;
-    if (silent || !node.powered()) return;  // connect waits until it gives up
+    // Connect waits until it gives up. Without a way back there is no handshake.
+    if (silent || !node.powered() || is_cut()) return;
+    if (std::exchange(answer_lost, false)) signal(Signal::ANSWER, 0, draw_latency(0));
     if (state != State::CONNECTING) return;
     const auto found = node.net().listeners_.find(to_port);
     const bool from_itself = ends[0].node == &node;
@@ -511,12 +645,12 @@ void SimLink::on_syn() {
         state = State::ESTABLISHED;
         ends[1].held = true;
         // A client that gave up meanwhile left a closed end behind.
-        if (ends[0].dead) signal(Signal::RESET, 1, draw_latency());
+        if (ends[0].dead) signal(Signal::RESET, 1, draw_latency(1));
         found->second->offer(shared_from_this());
     } else {
         state = State::REFUSED;
     }
-    signal(Signal::ANSWER, 0, draw_latency());
+    signal(Signal::ANSWER, 0, draw_latency(0));
 }
 
 SimNetwork::~SimNetwork() {
@@ -589,6 +723,45 @@ void SimNetwork::silence(std::uint64_t conn_id) {
     if (link != nullptr) link->silent = true;
 }
 
+PathFaultId SimNetwork::break_path(const SimNode& from, const SimNode& to, const PathFault& fault) {
+    MORTAR_ASSERT(&from != &to);
+    const PathFaultId id = next_fault_id_++;
+    broken_paths_.emplace(id, BrokenPath{&from, &to, fault});
+    return id;
+}
+
+void SimNetwork::heal_path(PathFaultId id) {
+    const auto broken = broken_paths_.extract(id);
+    if (!broken) return;
+    for (const std::shared_ptr<SimLink>& link : links_) {
+        for (std::size_t end = 0; end < 2; ++end) {
+            const bool is_on_path = link->ends[1 - end].node == broken.mapped().from &&
+                                    link->ends[end].node == broken.mapped().to;
+            if (is_on_path) link->on_path_healed(end);
+        }
+    }
+}
+
+bool SimNetwork::is_blocked(const SimNode& from, const SimNode& to) const {
+    return path(from, to).is_blocked;
+}
+
+PathFault SimNetwork::path(const SimNode& from, const SimNode& to) const {
+    PathFault sum;
+    for (const auto& [id, broken] : broken_paths_) {
+        if (broken.from != &from || broken.to != &to) continue;
+        const PathFault& fault = broken.fault;
+        const auto narrower = [](auto a, auto b) {
+            return a == 0 ? b : b == 0 ? a : std::min(a, b);
+        };
+        sum.is_blocked = sum.is_blocked || fault.is_blocked;
+        sum.latency = sum.latency + fault.latency;
+        sum.bytes_per_ms = narrower(sum.bytes_per_ms, fault.bytes_per_ms);
+        sum.crawls_above_bytes = narrower(sum.crawls_above_bytes, fault.crawls_above_bytes);
+    }
+    return sum;
+}
+
 std::size_t SimNetwork::open_handles(const SimNode& node) const {
     std::size_t count = 0;
     for (const std::shared_ptr<SimLink>& link : links_) {
@@ -647,7 +820,7 @@ Result<std::unique_ptr<Conn>> SimNet::connect(Fiber& fiber, const std::string& a
     if (to == nullptr) return make_error(ErrorCode::CONNECTION_REFUSED, "no such host: " + address);
     const std::shared_ptr<SimLink> link = network_.add_link(node_, *to, next_port(), parsed.port);
     auto conn = std::make_unique<SimConn>(link, 0);
-    link->signal(SimLink::Signal::SYN, 1, link->draw_latency());
+    link->signal(SimLink::Signal::SYN, 1, link->draw_latency(1));
     const MonoTime give_up = network_.world_.now() + CONNECT_GIVE_UP;
     const MonoTime local_give_up = node_.clock().from_true(give_up);
     // A lost SYN is sent again, later each time: a machine that was off when the first one came is found when it is back.
@@ -658,14 +831,14 @@ Result<std::unique_ptr<Conn>> SimNet::connect(Fiber& fiber, const std::string& a
         const WakeReason reason = park_in(link->ends[0].connector, fiber, std::min(end, resend_at));
         if (reason == WakeReason::CANCELLED) return make_error(ErrorCode::CANCELLED);
         if (link->ends[0].broken) return closed_error();
-        if (link->state == SimLink::State::ESTABLISHED)
+        if (link->state == SimLink::State::ESTABLISHED && !link->answer_lost)
             return std::unique_ptr<Conn>(std::move(conn));
         if (link->state == SimLink::State::REFUSED)
             return make_error(ErrorCode::CONNECTION_REFUSED, address);
         if (reason != WakeReason::DEADLINE) continue;
         if (node_.clock().now() >= end)
             return make_error(ErrorCode::TIMED_OUT, "connect to " + address);
-        link->signal(SimLink::Signal::SYN, 1, link->draw_latency());
+        link->signal(SimLink::Signal::SYN, 1, link->draw_latency(1));
         resend_after = resend_after * 2;
         resend_at = node_.clock().now() + resend_after;
     }

@@ -3,7 +3,8 @@
 //         host name; localhost and 127.0.0.1 are the node itself. Connections are numbered from 1
 //         in order of connect.
 // Owns:   the network keeps a link while an end holds it or an event is on its way.
-// Faults: reset (also in mid-frame), silent half-open links, death of a node, connect refused.
+// Faults: reset (also in mid-frame), silent half-open links, death of a node, connect refused; paths
+//         from one node to another that are blocked, slow or gray (PathFault).
 // Source: design 6 (net model).
 #pragma once
 
@@ -40,6 +41,22 @@ enum class Death : std::uint8_t {
     POWER,  // silence; after the restart what peers still send is answered by a reset
 };
 
+// What is wrong with the way from one node to another (not with the way back): a cut cable, a wrong
+// filter rule, a congested or flapping switch port. It is there for the connections that exist and
+// for new ones.
+struct PathFault {
+    // No packet gets through. What was sent waits for its retransmission, which comes some time after the
+    // healing; a sender that nobody acknowledges anything gives its connection up after a while.
+    bool is_blocked = false;
+    Duration latency;               // each packet takes half of this to all of it longer
+    std::int64_t bytes_per_ms = 0;  // a bottleneck; 0 = none
+    // A gray link, as one that loses full-sized packets: a write of more than so many bytes crawls at
+    // GRAY_BYTES_PER_MS, and what is sent behind it on the same connection waits for it. 0 = none.
+    std::size_t crawls_above_bytes = 0;
+};
+using PathFaultId = std::uint64_t;
+inline constexpr std::int64_t GRAY_BYTES_PER_MS = 1;
+
 // What enters the send path of one end, in order, before any of it can arrive.
 struct SendInfo {
     std::uint64_t conn_id;
@@ -69,6 +86,10 @@ class SimNetwork {
     void reset(std::uint64_t conn_id, Rng& rng);
     // From now on nothing sent on it arrives, and nobody is told.
     void silence(std::uint64_t conn_id);
+    // Faults of one path add up, until each is healed. No effect on an unknown id.
+    PathFaultId break_path(const SimNode& from, const SimNode& to, const PathFault& fault);
+    void heal_path(PathFaultId id);
+    bool is_blocked(const SimNode& from, const SimNode& to) const;
     // Descriptors the node holds: connections (also not yet accepted) and listeners.
     std::size_t open_handles(const SimNode& node) const;
 
@@ -86,11 +107,21 @@ class SimNetwork {
     void reap(const SimLink& link);
     void on_node_down(SimNode& node, Death death);
 
+    struct BrokenPath {
+        const SimNode* from;
+        const SimNode* to;
+        PathFault fault;
+    };
+    // All faults of the path in one.
+    PathFault path(const SimNode& from, const SimNode& to) const;
+
     SimWorld& world_;
     NetSpeed speed_;
     SendHook send_hook_;
     std::vector<std::shared_ptr<SimLink>> links_;  // by id
     std::uint64_t next_link_id_ = 1;
+    std::map<PathFaultId, BrokenPath> broken_paths_;
+    PathFaultId next_fault_id_ = 1;
 };
 
 class SimNet : public Net {

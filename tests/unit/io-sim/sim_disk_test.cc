@@ -381,6 +381,13 @@ TEST_F(SimDiskTest, a_slow_or_stalled_disk_takes_its_time) {
         const MonoTime slow_begun = world.now();
         ASSERT_TRUE(file->sync_data(fiber).ok());
         EXPECT_GE(world.now() - slow_begun, milliseconds(700));
+        disk.faults().slow_factor = 1;
+        disk.faults().delay_max = seconds(1);
+        const MonoTime queue_begun = world.now();
+        for (int i = 0; i < 20; ++i)
+            ASSERT_TRUE(file->size(fiber).ok() && file->sync_data(fiber).ok());
+        EXPECT_GE(world.now() - queue_begun, seconds(5));
+        EXPECT_LE(world.now() - queue_begun, seconds(21));
     });
 }
 
@@ -532,6 +539,21 @@ TEST_F(SimDiskTest, a_flipped_bit_is_there_after_a_power_loss_and_a_wiped_disk_i
     node.kill();
     disk.wipe();
     EXPECT_EQ(disk.cached_names(""), std::vector<std::string>());
+}
+
+TEST_F(SimDiskTest, durable_files_are_listed_by_path_without_those_that_a_power_loss_may_take) {
+    run_on(node, [&](Fiber& fiber) {
+        ASSERT_TRUE(disk.make_folders(fiber, "a/b").ok());
+        for (const char* path : {"a/b/2", "a/b/1", "a/z", "new"}) {
+            const auto file = disk.open(fiber, path, OpenMode::CREATE).value();
+            ASSERT_TRUE(file->sync_data(fiber).ok());
+        }
+        ASSERT_TRUE(disk.sync_folder(fiber, "a/b").ok());
+        ASSERT_TRUE(disk.sync_folder(fiber, "a").ok());
+    });
+    EXPECT_EQ(disk.durable_files(""), (std::vector<std::string>{"a/b/1", "a/b/2", "a/z"}));
+    EXPECT_EQ(disk.durable_files("a/b"), (std::vector<std::string>{"a/b/1", "a/b/2"}));
+    EXPECT_EQ(disk.durable_files("none"), std::vector<std::string>());
 }
 
 // An independent account of what may be there: all contents since the last sync, all bindings of a

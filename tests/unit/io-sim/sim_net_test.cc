@@ -1,6 +1,7 @@
 #include "io-sim/sim_net.h"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tests/unit/io-sim/sim_fixture.h"
@@ -327,6 +328,251 @@ TEST_F(SimNetTest, a_cancelled_fiber_leaves_connect_accept_read_and_write) {
     client.scheduler().cancel(reading);
     world.run_for(seconds(1));
     EXPECT_EQ(codes, std::vector<ErrorCode>(3, ErrorCode::CANCELLED));
+}
+
+class SimPathTest : public SimNetTest {
+  protected:
+    static constexpr PathFault BLOCKED{true, {}, 0, 0};
+    std::vector<PathFaultId> faults;
+
+    void block(const SimNode& from, const SimNode& to) {
+        faults.push_back(world.network().break_path(from, to, BLOCKED));
+    }
+    void heal() {
+        for (const PathFaultId id : std::exchange(faults, {}))
+            world.network().heal_path(id);
+    }
+    // Reads what comes on the first connection, for ever.
+    struct Reader {
+        std::string text;
+        MonoTime last_came;
+        std::optional<ErrorCode> ended;
+    };
+    void serve_reader(Reader& reader) {
+        serve([this, &reader](Fiber& fiber, Conn& conn) {
+            while (true) {
+                const auto piece = read_some(fiber, conn, 1000);
+                if (!piece.ok()) reader.ended = piece.error().code;
+                if (!piece.ok() || piece->empty()) return;
+                reader.text += *piece;
+                reader.last_came = world.now();
+            }
+        });
+    }
+    Result<void> sleep(Fiber& fiber, SimNode& node, Duration duration) {
+        return fiber.scheduler().sleep_until(fiber, node.clock().now() + duration);
+    }
+};
+
+TEST_F(SimPathTest, bytes_sent_while_blocked_arrive_in_order_some_time_after_the_healing) {
+    for (const int blocked_ms : {1, 300, 3000}) {
+        Reader reader;
+        serve_reader(reader);
+        MonoTime healed_at;
+        run_on(client, [&](Fiber& fiber) {
+            const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
+            ASSERT_TRUE(send_text(fiber, *conn, "before ").ok());
+            ASSERT_TRUE(sleep(fiber, client, milliseconds(100)).ok());
+            block(client, server);
+            EXPECT_TRUE(world.network().is_blocked(client, server));
+            EXPECT_FALSE(world.network().is_blocked(server, client));
+            ASSERT_TRUE(send_text(fiber, *conn, "in ").ok());
+            ASSERT_TRUE(sleep(fiber, client, milliseconds(blocked_ms)).ok());
+            ASSERT_TRUE(send_text(fiber, *conn, "it ").ok());
+            ASSERT_TRUE(sleep(fiber, client, milliseconds(1)).ok());
+            EXPECT_EQ(reader.text, "before ");
+            heal();
+            healed_at = world.now();
+            ASSERT_TRUE(send_text(fiber, *conn, "after").ok());
+            ASSERT_TRUE(sleep(fiber, client, seconds(7)).ok());
+        });
+        world.run_for(seconds(1));
+        EXPECT_EQ(reader.text, "before in it after");
+        EXPECT_GT(reader.last_came, healed_at);
+        EXPECT_EQ(reader.ended, std::nullopt);
+    }
+}
+
+TEST_F(SimPathTest,
+       a_sender_that_is_never_answered_gives_up_and_the_other_side_learns_when_it_sends) {
+    // With the way there blocked nothing arrives, with the way back blocked all does: both end.
+    for (const bool way_back : {false, true}) {
+        std::string received;
+        bool told_late = false;
+        serve([&](Fiber& fiber, Conn& conn) {
+            const auto got = read_some(fiber, conn, 100, server.clock().now() + seconds(30));
+            if (got.ok()) received = *got;
+            EXPECT_TRUE(sleep(fiber, server, seconds(40)).ok());
+            heal();
+            EXPECT_TRUE(read_some(fiber, conn, 1, server.clock().now() + seconds(30))
+                            .is(ErrorCode::TIMED_OUT))
+                << "half-open: nobody told it";
+            EXPECT_TRUE(send_text(fiber, conn, "still there?").ok());
+            told_late = read_some(fiber, conn, 1).is(ErrorCode::CONNECTION_CLOSED);
+        });
+        run_on(client, [&](Fiber& fiber) {
+            const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
+            way_back ? block(server, client) : block(client, server);
+            const MonoTime begun = world.now();
+            ASSERT_TRUE(send_text(fiber, *conn, "lost?").ok());
+            EXPECT_TRUE(read_some(fiber, *conn, 1).is(ErrorCode::CONNECTION_CLOSED));
+            EXPECT_GE(world.now() - begun, seconds(10));
+            EXPECT_LE(world.now() - begun, seconds(30));
+            EXPECT_TRUE(world.network().connections().empty());
+            ASSERT_TRUE(sleep(fiber, client, seconds(100)).ok());
+        });
+        world.run_for(seconds(100));
+        EXPECT_EQ(received, way_back ? "lost?" : "");
+        EXPECT_TRUE(told_late);
+        EXPECT_EQ(world.network().open_handles(server), 0u);
+    }
+}
+
+TEST_F(SimPathTest, a_sender_without_acknowledgements_sends_one_window_and_no_more) {
+    NetSpeed speed;
+    speed.window_bytes = 10'000;
+    world.network().set_speed(speed);
+    Reader reader;
+    serve_reader(reader);
+    std::size_t sent = 0;
+    client.scheduler().spawn("client", [&](Fiber& fiber) {
+        const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
+        block(server, client);
+        for (; sent < 50'000; sent += 1000)
+            EXPECT_TRUE(send_text(fiber, *conn, std::string(1000, 'x')).ok());
+        EXPECT_TRUE(sleep(fiber, client, seconds(10)).ok());
+    });
+    world.run_for(seconds(5));
+    EXPECT_LE(sent, 22'000u);
+    EXPECT_EQ(reader.text.size(), sent);
+    heal();
+    world.run_for(seconds(10));
+    EXPECT_EQ(reader.text.size(), 50'000u);
+}
+
+TEST_F(SimPathTest,
+       connect_waits_for_the_healing_or_times_out_and_nobody_accepts_half_a_handshake) {
+    for (const bool way_back : {false, true}) {
+        int accepted = 0;
+        std::unique_ptr<Listener> listener = server_net.listen("server:7188").value();
+        const FiberId accepting = server.scheduler().spawn("accepts", [&](Fiber& fiber) {
+            while (listener->accept(fiber).ok())
+                ++accepted;
+        });
+        way_back ? block(server, client) : block(client, server);
+        run_on(client, [&](Fiber& fiber) {
+            EXPECT_TRUE(client_net.connect(fiber, "server:7188", client.clock().now() + seconds(5))
+                            .is(ErrorCode::TIMED_OUT));
+            EXPECT_EQ(accepted, 0);
+            world.after(seconds(10), [&] { heal(); });
+            const MonoTime begun = world.now();
+            EXPECT_TRUE(client_net.connect(fiber, "server:7188", NEVER).ok());
+            EXPECT_GE(world.now() - begun, seconds(10));
+        });
+        EXPECT_EQ(accepted, 1);
+        listener->close();
+        server.scheduler().cancel(accepting);
+        world.run_for(seconds(1));
+    }
+}
+
+TEST_F(SimPathTest, an_answer_to_connect_that_is_lost_is_asked_for_again) {
+    Reader reader;
+    NetSpeed speed;
+    speed.latency_min = speed.latency_max = milliseconds(10);
+    speed.delay_one_in = 1'000'000;
+    world.network().set_speed(speed);
+    serve_reader(reader);
+    world.after(milliseconds(15), [&] { block(server, client); });
+    world.after(milliseconds(500), [&] { heal(); });
+    run_on(client, [&](Fiber& fiber) {
+        const MonoTime begun = world.now();
+        const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
+        EXPECT_GE(world.now() - begun, seconds(1));
+        ASSERT_TRUE(send_text(fiber, *conn, "hello").ok());
+        ASSERT_TRUE(sleep(fiber, client, milliseconds(50)).ok());
+    });
+    EXPECT_EQ(reader.text, "hello");
+}
+
+TEST_F(SimPathTest, faults_of_one_path_add_up_until_each_is_healed) {
+    const PathFaultId first = world.network().break_path(client, server, BLOCKED);
+    const PathFaultId second = world.network().break_path(client, server, BLOCKED);
+    world.network().heal_path(first);
+    world.network().heal_path(first);
+    EXPECT_TRUE(world.network().is_blocked(client, server));
+    world.network().heal_path(second);
+    EXPECT_FALSE(world.network().is_blocked(client, server));
+}
+
+TEST_F(SimPathTest, a_slow_path_adds_latency_and_narrows_and_the_way_back_does_not_know) {
+    std::string received;
+    serve([&](Fiber& fiber, Conn& conn) {
+        while (received.size() < 10'001)
+            received += read_some(fiber, conn, 10'000).value();
+        EXPECT_TRUE(send_text(fiber, conn, "got it").ok());
+        fiber.scheduler().park(fiber, NEVER);
+    });
+    run_on(client, [&](Fiber& fiber) {
+        const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
+        world.network().break_path(client, server, {false, milliseconds(200), 100, 0});
+        const MonoTime begun = world.now();
+        ASSERT_TRUE(send_text(fiber, *conn, "x").ok());
+        ASSERT_TRUE(send_text(fiber, *conn, std::string(10'000, 'y')).ok());
+        EXPECT_EQ(read_some(fiber, *conn, 10).value().substr(0, 1), "g");
+        EXPECT_GE(world.now() - begun, milliseconds(200)) << "100 ms latency, 100 ms for the bytes";
+        EXPECT_LE(world.now() - begun, milliseconds(600));
+    });
+}
+
+TEST_F(SimPathTest, a_gray_path_lets_small_frames_pass_and_stalls_bulk_until_it_is_healed) {
+    const PathFaultId gray = world.network().break_path(client, server, {false, {}, 0, 1000});
+    Reader reader;
+    serve_reader(reader);
+    Reader bulk_reader;
+    server.scheduler().spawn("bulk", [&](Fiber& fiber) {
+        const auto listener = server_net.listen("server:7189").value();
+        const auto conn = listener->accept(fiber).value();
+        while (true) {
+            const auto piece = read_some(fiber, *conn, 100'000);
+            if (!piece.ok() || piece->empty()) return;
+            bulk_reader.text += *piece;
+            bulk_reader.last_came = world.now();
+        }
+    });
+    world.run_for(milliseconds(1));
+    run_on(client, [&](Fiber& fiber) {
+        const auto control = client_net.connect(fiber, "server:7188", NEVER).value();
+        const auto bulk = client_net.connect(fiber, "server:7189", NEVER).value();
+        ASSERT_TRUE(send_text(fiber, *bulk, std::string(100'000, 'b')).ok());
+        ASSERT_TRUE(sleep(fiber, client, seconds(1)).ok());
+        ASSERT_TRUE(send_text(fiber, *control, "heartbeat").ok());
+        ASSERT_TRUE(sleep(fiber, client, milliseconds(100)).ok());
+        EXPECT_EQ(reader.text, "heartbeat");
+        EXPECT_LT(bulk_reader.text.size(), 100'000u);
+        world.network().heal_path(gray);
+        const MonoTime healed_at = world.now();
+        ASSERT_TRUE(sleep(fiber, client, seconds(2)).ok());
+        EXPECT_EQ(bulk_reader.text.size(), 100'000u);
+        EXPECT_LE(bulk_reader.last_came - healed_at, milliseconds(300));
+    });
+}
+
+TEST_F(SimPathTest, a_peer_that_died_behind_a_cut_is_found_out_after_the_healing) {
+    serve([&](Fiber& fiber, Conn&) { fiber.scheduler().park(fiber, NEVER); });
+    run_on(client, [&](Fiber& fiber) {
+        const auto conn = client_net.connect(fiber, "server:7188", NEVER).value();
+        block(client, server);
+        block(server, client);
+        ASSERT_TRUE(send_text(fiber, *conn, "anybody there?").ok());
+        server.kill();
+        EXPECT_TRUE(
+            read_some(fiber, *conn, 1, client.clock().now() + seconds(3)).is(ErrorCode::TIMED_OUT))
+            << "neither its end nor its reset gets through";
+        heal();
+        EXPECT_TRUE(read_some(fiber, *conn, 1, client.clock().now() + seconds(10))
+                        .is(ErrorCode::CONNECTION_CLOSED));
+    });
 }
 
 }  // namespace

@@ -204,6 +204,61 @@ TEST_F(SimWorldTest, a_reboot_starts_the_monotonic_clock_anew_and_a_kill_does_no
     EXPECT_GT(node.clock().now(), MonoTime{});
 }
 
+TEST_F(SimWorldTest,
+       a_clock_that_drifts_goes_on_from_where_it_was_and_its_timers_fire_on_its_own_time) {
+    SimNode& node = world.add_node("n");
+    world.run_until(MonoTime{} + seconds(100));
+    for (const std::int64_t ppm : {200, -200, 499'999, -499'999, 0}) {
+        const MonoTime before = node.clock().now();
+        node.clock().set_drift_ppm(ppm);
+        EXPECT_EQ(node.clock().now(), before) << "no jump";
+        const MonoTime begun = world.now();
+        MonoTime woken;
+        node.scheduler().spawn("sleeper", [&](Fiber& fiber) {
+            EXPECT_TRUE(fiber.scheduler().sleep_until(fiber, before + seconds(1000)).ok());
+            woken = world.now();
+            EXPECT_GE(node.clock().now(), before + seconds(1000));
+        });
+        world.run_for(seconds(3000));
+        const std::int64_t expected = seconds(1000).ns * 1'000'000LL / (1'000'000 + ppm);
+        EXPECT_NEAR(static_cast<double>((woken - begun).ns), static_cast<double>(expected), 2.0);
+    }
+}
+
+TEST_F(SimWorldTest, true_time_and_a_drifting_clock_are_each_others_inverse) {
+    SimNode& node = world.add_node("n");
+    world.run_until(MonoTime{} + seconds(7));
+    for (const std::int64_t ppm : {1, -1, 137, -137, 500'000, -500'000}) {
+        node.clock().set_drift_ppm(ppm);
+        MonoTime last = node.clock().now();
+        for (std::int64_t ns = 0; ns < 5000; ++ns) {
+            const MonoTime time = world.now() + seconds(3600) + nanoseconds(ns);
+            const MonoTime local = node.clock().from_true(time);
+            EXPECT_GE(local, last);
+            last = local;
+            // The first moment that shows at least this, for what is shown and for what is skipped.
+            for (const MonoTime asked : {local, local + nanoseconds(1)}) {
+                const MonoTime first = node.clock().to_true(asked);
+                ASSERT_GE(node.clock().from_true(first), asked) << ppm;
+                ASSERT_LT(node.clock().from_true(first - nanoseconds(1)), asked) << ppm;
+            }
+        }
+        const MonoTime past = node.clock().now() - seconds(5);
+        EXPECT_LE(node.clock().to_true(past), world.now());
+    }
+    EXPECT_EQ(node.clock().to_true(NEVER), NEVER);
+}
+
+TEST_F(SimWorldTest, a_reboot_keeps_the_drift) {
+    SimNode& node = world.add_node("n");
+    node.clock().set_drift_ppm(300'000);
+    node.power_loss({});
+    node.restart();
+    const MonoTime before = node.clock().now();
+    world.run_for(seconds(10));
+    EXPECT_EQ(node.clock().now() - before, seconds(13));
+}
+
 TEST_F(SimWorldTest, stop_after_step_stops_the_calling_fiber_where_it_is) {
     SimNode& node = world.add_node("n");
     bool went_on = false;

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -27,6 +28,9 @@ namespace mortar {
 
 // Topic ids of sources count from 1.
 inline constexpr PartitionKey METADATA_LOG{};
+
+// "metadata", or "<topic_id>/<partition>".
+std::string log_name(PartitionKey key);
 
 struct LogEnd {
     Sequence last;             // 0 = empty

@@ -1,0 +1,140 @@
+#include "core/replica/catch_up.h"
+
+#include <algorithm>
+
+#include "core/fiber/deadline.h"
+
+namespace mortar {
+namespace {
+
+// A reader that waits for its own disk looks again after this, should the log have closed meanwhile.
+constexpr Duration FLUSH_LOOK_AGAIN = milliseconds(100);
+// What was not used of the rate is not saved up for longer than this.
+constexpr Duration RATE_BURST = milliseconds(100);
+
+// The copy counts up to its end only, whatever stands behind it by now.
+LogEnd bounded(LogEnd found, const LogEnd& end) {
+    return found.last > end.last ? end : found;
+}
+
+}  // namespace
+
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LeaderEpoch at_most) {
+    const LogEnd end = log.end();
+    if (end.leader_epoch <= at_most) return end;
+    // In (low, high] stands the first record above at_most.
+    Sequence low(0);
+    Sequence high = end.last;
+    while (low.next() < high) {
+        const Sequence middle(low.value + (high.value - low.value) / 2);
+        const LeaderEpoch there = MORTAR_TRY(log.epoch_at(fiber, middle));
+        (there <= at_most ? low : high) = middle;
+    }
+    if (low == Sequence(0)) return LogEnd{};
+    return LogEnd{low, MORTAR_TRY(log.epoch_at(fiber, low))};
+}
+
+Result<ReplicatedLog*> CatchUp::find(PartitionKey key) const {
+    ReplicatedLog* log = logs_.find(key);
+    if (log == nullptr) return make_error(ErrorCode::NOT_FOUND, log_name(key) + " is gone");
+    if (log->is_closed()) return make_error(ErrorCode::LOG_CLOSED, log_name(key));
+    return log;
+}
+
+Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource& source) {
+    ReplicatedLog* log = MORTAR_TRY(find(key));
+    if (log->end() != source.end) {
+        const LogEnd common = MORTAR_TRY(last_common(fiber, key, source));
+        log = MORTAR_TRY(find(key));
+        if (common.last < log->end().last) {
+            if (common.last < log->commit_seq()) {
+                return make_error(ErrorCode::DIVERGENT_COMMITTED,
+                                  log_name(key) + ": the leader's copy leaves this one at " +
+                                      std::to_string(common.last.value) + ", but " +
+                                      std::to_string(log->commit_seq().value) +
+                                      " was committed here");
+            }
+            MORTAR_SOMETIMES(true, "catch_up: a log was cut");
+            env_.log.info("log_cut", {{"log", log_name(key)},
+                                      {"from", std::to_string(log->end().last.value)},
+                                      {"to", std::to_string(common.last.value)}});
+            MORTAR_TRY(log->cut(fiber, common.last));
+        }
+        MORTAR_TRY(fetch_rest(fiber, key, source));
+    }
+    return wait_until_flushed(fiber, key);
+}
+
+Result<LogEnd> CatchUp::last_common(Fiber& fiber, PartitionKey key, const CopySource& source) {
+    LogEnd ours = MORTAR_TRY(find(key))->end();
+    while (ours.last > Sequence(0)) {
+        const LogEnd theirs =
+            bounded(MORTAR_TRY(requests_.epoch_end(fiber, source.node, source.leader_epoch, key,
+                                                   ours.leader_epoch)),
+                    source.end);
+        if (theirs.leader_epoch == ours.leader_epoch)
+            return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
+        if (theirs.leader_epoch > ours.leader_epoch)
+            return make_error(ErrorCode::MALFORMED_PAYLOAD, "an epoch above the one asked for");
+        ours = MORTAR_TRY(find_epoch_end(fiber, *MORTAR_TRY(find(key)), theirs.leader_epoch));
+        if (ours.leader_epoch == theirs.leader_epoch)
+            return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
+    }
+    return LogEnd{};
+}
+
+Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source) {
+    while (true) {
+        ReplicatedLog* log = MORTAR_TRY(find(key));
+        const LogEnd end = log->end();
+        if (end.last >= source.end.last) {
+            if (end == source.end) return {};
+            return make_error(ErrorCode::MALFORMED_PAYLOAD,
+                              log_name(key) + ": the copy does not end as it was said to");
+        }
+        const FetchedRecords fetched =
+            MORTAR_TRY(requests_.fetch(fiber, source.node, source.leader_epoch, key,
+                                       end.last.next(), source.end.last));
+        if (fetched.is_below_snapshot) {
+            const MetadataSnapshot snapshot =
+                MORTAR_TRY(requests_.snapshot(fiber, source.node, source.leader_epoch));
+            if (snapshot.through <= end.last) {
+                return make_error(ErrorCode::MALFORMED_PAYLOAD,
+                                  "a snapshot that covers nothing new");
+            }
+            MORTAR_SOMETIMES(true, "catch_up: metadata came as a snapshot");
+            MORTAR_TRY(logs_.install_metadata_snapshot(fiber, *snapshot.bytes));
+            continue;
+        }
+        log = MORTAR_TRY(find(key));
+        if (log->end() != end)
+            return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " changed meanwhile");
+        MORTAR_TRY(log->append_bytes(fetched.bytes));
+        MORTAR_TRY(keep_to_rate(fiber, fetched.bytes.size()));
+        log = MORTAR_TRY(find(key));
+        if (sequence_distance(log->flushed(), log->end().last) > CATCH_UP_UNFLUSHED_RECORDS_MAX)
+            MORTAR_TRY(wait_until_flushed(fiber, key));
+    }
+}
+
+Result<void> CatchUp::wait_until_flushed(Fiber& fiber, PartitionKey key) {
+    while (true) {
+        const ReplicatedLog* log = MORTAR_TRY(find(key));
+        if (log->flushed() == log->end().last) return {};
+        const Result<void> waited =
+            flushed_.wait(fiber, deadline_after(env_.clock, FLUSH_LOOK_AGAIN));
+        if (waited.is(ErrorCode::CANCELLED)) return waited;
+    }
+}
+
+Result<void> CatchUp::keep_to_rate(Fiber& fiber, std::size_t bytes) {
+    const MonoTime now = env_.clock.now();
+    const auto cost = Duration{static_cast<std::int64_t>(bytes * 1'000'000'000 /
+                                                         CATCH_UP_BYTES_PER_SECOND)};
+    const MonoTime earliest = now - RATE_BURST;
+    may_fetch_at_ = std::max(may_fetch_at_, earliest) + cost;
+    if (may_fetch_at_ <= now) return {};
+    return env_.scheduler.sleep_until(fiber, may_fetch_at_);
+}
+
+}  // namespace mortar

@@ -1,0 +1,57 @@
+// catch_up: makes a log of this node equal to a peer's copy: finds the last common record, cuts what the peer does not have,
+// fetches what is missing.
+// Shape:    two logs with a record of the same (sequence, leader_epoch) are equal up to there, and leader_epochs do not fall
+//           along a log. So both sides name the end of the highest epoch that they have at or below the other's, in turns,
+//           until they name the same one: the shorter end of it is the last common record.
+//           What is fetched is appended as from a leader, so a restart goes on where it was.
+// Units:    at most CATCH_UP_BYTES_PER_SECOND.
+// Errors:   DIVERGENT_COMMITTED (it would have to cut what it knows committed: nothing was cut), those of PeerRequests and of
+//           the log, CANCELLED. After an error the log is its old one, or a prefix of the peer's copy.
+// Suspends: all but CatchUpLimits.
+// Source:   design 4 (election, catch-up).
+#pragma once
+
+#include "core/env/env.h"
+#include "core/fiber/event.h"
+#include "core/replica/peer_requests.h"
+#include "core/replica/replicated_log.h"
+
+namespace mortar {
+
+inline constexpr std::uint64_t CATCH_UP_BYTES_PER_SECOND = 128u << 20;
+inline constexpr std::uint64_t CATCH_UP_UNFLUSHED_RECORDS_MAX = 1u << 20;
+
+// Of this log, or nothing: the last record with leader_epoch <= at_most. By halving: log2(records) reads.
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LeaderEpoch at_most);
+
+struct CopySource {
+    NodeId node;
+    LeaderEpoch leader_epoch;  // that this node has promised: an older asker is refused
+    LogEnd end;                // the copy counts up to here
+};
+
+class CatchUp {
+  public:
+    CatchUp(Env& env, ReplicatedLogs& logs, PeerRequests& requests)
+        : env_(env), logs_(logs), requests_(requests) {}
+
+    // The log's end is source.end then, and everything is flushed.
+    Result<void> reconcile(Fiber& fiber, PartitionKey key, const CopySource& source);
+    // Of any log of the node.
+    void on_flushed() { flushed_.notify_all(); }
+
+  private:
+    Result<ReplicatedLog*> find(PartitionKey key) const;
+    Result<LogEnd> last_common(Fiber& fiber, PartitionKey key, const CopySource& source);
+    Result<void> fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source);
+    Result<void> wait_until_flushed(Fiber& fiber, PartitionKey key);
+    Result<void> keep_to_rate(Fiber& fiber, std::size_t bytes);
+
+    Env& env_;
+    ReplicatedLogs& logs_;
+    PeerRequests& requests_;
+    MonoTime may_fetch_at_{};
+    Event flushed_;
+};
+
+}  // namespace mortar

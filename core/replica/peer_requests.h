@@ -1,0 +1,70 @@
+// peer_requests: reads from another node's logs: asks over the BULK channel that this node dialed, waits for the answer.
+// Shape:    one question at a time a fiber; answers find their question by request_id.
+// Owns:     what it is answered, until the caller lets go.
+// Errors:   TIMED_OUT (no channel, no answer within PEER_REQUEST_TIMEOUT), CONNECTION_CLOSED, STALE_LEADER_EPOCH (the peer has
+//           promised a higher epoch), CANCELLED; what the peer said of its log: NOT_FOUND (no such log, or below its
+//           snapshot), DAMAGED, IO_ERROR.
+// Suspends: all that take Fiber&.
+// Source:   design 4 (election: fetches what it lacks; repair).
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "core/env/env.h"
+#include "core/fiber/event.h"
+#include "core/replica/peer_channel.h"
+
+namespace mortar {
+
+inline constexpr Duration PEER_REQUEST_TIMEOUT = seconds(5);
+inline constexpr std::uint32_t FETCH_BYTES_MAX = 1u << 20;  // one record more may be larger
+
+struct FetchedRecords {
+    Sequence last;
+    ByteVector bytes;
+    bool is_below_snapshot = false;  // the peer has them only as a metadata snapshot
+};
+
+struct SnapshotPart {
+    Sequence through;
+    std::uint64_t total_bytes = 0;
+    ByteVector bytes;
+};
+
+class PeerRequests {
+  public:
+    PeerRequests(Env& env, peer::PeerRoster& peers) : env_(env), peers_(peers) {}
+
+    Result<FetchedRecords> fetch(Fiber& fiber, NodeId node, LeaderEpoch leader_epoch,
+                                 PartitionKey log, Sequence from, Sequence through);
+    Result<LogEnd> epoch_end(Fiber& fiber, NodeId node, LeaderEpoch leader_epoch,
+                             PartitionKey log, LeaderEpoch at_most);
+    // The whole newest metadata snapshot.
+    Result<MetadataSnapshot> snapshot(Fiber& fiber, NodeId node, LeaderEpoch leader_epoch);
+
+    // FETCHED, EPOCH_END_REPLY, SNAPSHOT_REPLY of a dialed channel.
+    Result<void> on_reply(NodeId node, peer::Op op, ByteSpan payload);
+    void on_refused(NodeId node);
+    void on_channel_down(NodeId node);
+
+  private:
+    struct Waiting {
+        NodeId node;
+        peer::Op expected{};
+        std::optional<Error> failure;
+        bool is_answered = false;
+        ByteVector payload;
+        Event answered;
+    };
+    Result<ByteVector> ask(Fiber& fiber, NodeId node, peer::Op expected, std::uint32_t request_id,
+                           ByteVector frame);
+    void fail_all(NodeId node, const Error& error);
+
+    Env& env_;
+    peer::PeerRoster& peers_;
+    std::uint32_t last_request_id_ = 0;
+    std::map<std::uint32_t, std::shared_ptr<Waiting>> waiting_;
+};
+
+}  // namespace mortar

@@ -68,15 +68,15 @@ Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource
 Result<LogEnd> CatchUp::last_common(Fiber& fiber, PartitionKey key, const CopySource& source) {
     LogEnd ours = MORTAR_TRY(find(key))->end();
     while (ours.last > Sequence(0)) {
-        const LogEnd theirs =
-            bounded(MORTAR_TRY(requests_.epoch_end(fiber, source.node, source.leader_epoch, key,
-                                                   ours.leader_epoch)),
-                    source.end);
+        const LogEnd found = MORTAR_TRY(requests_.epoch_end(
+            fiber, source.node, source.leader_epoch, key, ours.leader_epoch));
+        const LogEnd theirs = bounded(found, source.end);
         if (theirs.leader_epoch == ours.leader_epoch)
             return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
         if (theirs.leader_epoch > ours.leader_epoch)
             return make_error(ErrorCode::MALFORMED_PAYLOAD, "an epoch above the one asked for");
-        ours = MORTAR_TRY(find_epoch_end(fiber, *MORTAR_TRY(find(key)), theirs.leader_epoch));
+        ReplicatedLog* log = MORTAR_TRY(find(key));
+        ours = MORTAR_TRY(find_epoch_end(fiber, *log, theirs.leader_epoch));
         if (ours.leader_epoch == theirs.leader_epoch)
             return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
     }

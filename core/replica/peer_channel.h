@@ -47,6 +47,16 @@ class PeerChannel {
     virtual void close() = 0;
 };
 
+// The channels that this node dialed, and what the nodes at their ends told of themselves.
+class PeerRoster {
+  public:
+    virtual ~PeerRoster() = default;
+    // Nothing while it is down. Valid until the next suspension.
+    virtual PeerChannel* channel(NodeId peer, Lane lane) const = 0;
+    // The latest; nothing before the first handshake.
+    virtual const Identity* identity_of(NodeId peer) const = 0;
+};
+
 class PeerHandler {
   public:
     virtual ~PeerHandler() = default;

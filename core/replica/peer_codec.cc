@@ -218,6 +218,7 @@ void fields(V& v, Of<V, Proof>& m) {
 template <class V>
 void fields(V& v, Of<V, Identity>& m) {
     v.value("node_id", m.node_id);
+    v.value("incarnation", m.incarnation);
     v.value("cluster_id", m.cluster_id);
     v.value("version_max", m.version_max);
     v.check("version_max", m.version_max >= 1, "must not be 0");
@@ -235,6 +236,7 @@ template <class V>
 void fields(V& v, Of<V, Heartbeat>& m) {
     v.value("leader_epoch", m.leader_epoch);
     v.value("sent_at", m.sent_at);
+    v.value("is_in_office", m.is_in_office);
     v.value("metadata_commit_seq", m.metadata_commit_seq);
 }
 template <class V>
@@ -256,6 +258,7 @@ template <class V>
 void fields(V& v, Of<V, PreVoteReply>& m) {
     v.value("candidate_epoch", m.candidate_epoch);
     v.value("is_yes", m.is_yes);
+    v.value("is_blank", m.is_blank);
     v.value("promised_epoch", m.promised_epoch);
 }
 template <class V>
@@ -296,6 +299,9 @@ template <class V>
 void fields(V& v, Of<V, Install>& m) {
     v.value("leader_epoch", m.leader_epoch);
     v.value("cluster_id", m.cluster_id);
+    v.value("metadata_commit_seq", m.metadata_commit_seq);
+    v.list("heard", m.heard, sizeof(std::uint64_t),
+           [&v](Of<V, std::uint64_t>& incarnation) { v.value("heard", incarnation); });
     base_list(v, "base", m.base);
 }
 template <class V>

@@ -134,8 +134,6 @@ struct PromiseGiven {
     LeaderEpoch installed_epoch;
     ClusterId cluster_id{};
     bool is_blank = false;           // counts in no majority
-    // Installed by the first election of all, and nothing was appended since.
-    bool is_bootstrapping = false;
     std::vector<CopyReport> copies;  // ascending by log; without an entry: empty and intact
 };
 // base: every log as it was when the leader took office.
@@ -147,7 +145,6 @@ struct InstallBase {
 struct Install {
     LeaderEpoch leader_epoch;
     ClusterId cluster_id{};
-    bool is_first = false;  // all nodes were blank
     Sequence metadata_commit_seq;
     std::vector<std::uint64_t> heard;  // incarnations that were connected when the election began
     std::vector<InstallBase> base;  // ascending by log; METADATA_LOG first

@@ -82,21 +82,21 @@ TEST(PeerCodec, handshake_byte_for_byte) {
     expect_bytes(Challenge{2, filled<32>(0xCD)}, "0002" + repeated("CD", 32));
     expect_bytes(Proof{NodeId(3), NodeId(1), Lane::BULK, filled<32>(0xEF)},
                  "0003 0001 01" + repeated("EF", 32));
-    const Identity identity{NodeId(2), filled<16>(0x11), 2, "a:1", ""};
-    const std::string identity_text = "0002" + repeated("11", 16) + "0002 0003 613A31 0000";
+    const Identity identity{NodeId(2), 0x99, filled<16>(0x11), 2, "a:1", ""};
+    const std::string identity_text = "0002 0000000000000099" + repeated("11", 16) + "0002 0003 613A31 0000";
     expect_bytes(identity, identity_text);
     expect_bytes(Welcome{filled<32>(0x22), identity}, repeated("22", 32) + identity_text);
 }
 
 TEST(PeerCodec, control_lane_byte_for_byte) {
-    expect_bytes(Heartbeat{LeaderEpoch(1), MonoTime{2}, Sequence(3)},
-                 "0000000000000001 0000000000000002 0000000000000003");
+    expect_bytes(Heartbeat{LeaderEpoch(1), MonoTime{2}, true, Sequence(3)},
+                 "0000000000000001 0000000000000002 01 0000000000000003");
     expect_bytes(HeartbeatOk{LeaderEpoch(1), MonoTime{-1}, LeaderEpoch(3)},
                  "0000000000000001 FFFFFFFFFFFFFFFF 0000000000000003");
     expect_bytes(Release{LeaderEpoch(5), NodeId(2)}, "0000000000000005 0002");
     expect_bytes(PreVote{LeaderEpoch(6)}, "0000000000000006");
-    expect_bytes(PreVoteReply{LeaderEpoch(6), true, LeaderEpoch(5)},
-                 "0000000000000006 01 0000000000000005");
+    expect_bytes(PreVoteReply{LeaderEpoch(6), true, false, LeaderEpoch(5)},
+                 "0000000000000006 01 00 0000000000000005");
     expect_bytes(Refused{Op::APPEND, LeaderEpoch(9)}, "20 0000000000000009");
     PromiseGiven promise{LeaderEpoch(8), LeaderEpoch(7), filled<16>(0x33), true, {}};
     const std::string head = "0000000000000008 0000000000000007" + repeated("33", 16) + "01";
@@ -116,8 +116,9 @@ TEST(PeerCodec, control_lane_byte_for_byte) {
         0001 0002 0000000000000006 0000000000000002 0000000000000005 02 0000000000000006)");
     const InstallBase base{METADATA_LOG, {Sequence(4), LeaderEpoch(2)}};
     const std::string base_text = "00000001 00000000 0000000000000004 0000000000000002";
-    expect_bytes(Install{LeaderEpoch(8), filled<16>(0x33), {base}},
-                 "0000000000000008" + repeated("33", 16) + base_text);
+    expect_bytes(Install{LeaderEpoch(8), filled<16>(0x33), Sequence(3), {0xAA}, {base}},
+                 "0000000000000008" + repeated("33", 16) +
+                     "0000000000000003 00000001 00000000000000AA" + base_text);
     expect_bytes(Installed{LeaderEpoch(8), {base}}, "0000000000000008" + base_text);
 }
 
@@ -204,6 +205,7 @@ class Draw {
     Identity identity() {
         Identity identity;
         identity.node_id = id<NodeId>();
+        identity.incarnation = u64();
         identity.cluster_id = array<16>();
         identity.version_max = static_cast<std::uint16_t>(1 + below(9));
         identity.listen_client = address();
@@ -229,14 +231,14 @@ void each_message(Draw& draw, Visit visit) {
     visit(draw.identity());
     visit(Welcome{filled<32>(7), draw.identity()});
     visit(Ping{});
-    visit(Heartbeat{epoch, MonoTime{static_cast<std::int64_t>(draw.u64())}, sequence});
+    visit(Heartbeat{epoch, MonoTime{static_cast<std::int64_t>(draw.u64())}, true, sequence});
     visit(HeartbeatOk{epoch, MonoTime{static_cast<std::int64_t>(draw.u64())}, LeaderEpoch(3)});
     visit(Release{epoch, draw.id<NodeId>()});
     visit(PreVote{epoch});
-    visit(PreVoteReply{epoch, draw.below(2) == 1, LeaderEpoch(2)});
+    visit(PreVoteReply{epoch, draw.below(2) == 1, draw.below(2) == 1, LeaderEpoch(2)});
     visit(Prepare{epoch});
     PromiseGiven promise{epoch, LeaderEpoch(1), draw.array<16>(), false, {}};
-    Install install{epoch, draw.array<16>(), {}};
+    Install install{epoch, draw.array<16>(), sequence, {draw.u64()}, {}};
     Installed installed{epoch, {}};
     Append append{epoch, sequence, {{key, draw.end(), sequence, draw.bytes()}}};
     Flushed flushed{epoch, {}};
@@ -336,11 +338,11 @@ TEST(PeerCodec, refusals_name_the_field) {
     EXPECT_EQ(refusal<Challenge>("0000" + repeated("00", 32)), "CHALLENGE version: must not be 0");
     EXPECT_EQ(refusal<Proof>("0001 0002 02" + repeated("00", 32)),
               "PROOF lane: not a defined value");
-    EXPECT_EQ(refusal<Identity>("0001" + repeated("00", 16) + "0002 0001 20 0000"),
+    EXPECT_EQ(refusal<Identity>("0001 0000000000000000" + repeated("00", 16) + "0002 0001 20 0000"),
               "IDENTITY listen_client: not printable ASCII");
-    EXPECT_EQ(refusal<Identity>("0001" + repeated("00", 16) + "0002 0201" + repeated("41", 515)),
+    EXPECT_EQ(refusal<Identity>("0001 0000000000000000" + repeated("00", 16) + "0002 0201" + repeated("41", 515)),
               "IDENTITY listen_client: longer than an address may be");
-    EXPECT_EQ(refusal<PreVoteReply>("0000000000000001 02 0000000000000001"),
+    EXPECT_EQ(refusal<PreVoteReply>("0000000000000001 02 00 0000000000000001"),
               "PRE_VOTE_REPLY is_yes: neither 0 nor 1");
     EXPECT_EQ(refusal<Refused>("1F 0000000000000001"), "REFUSED op: not a known op");
     const std::string head = repeated("00", 32) + "00";

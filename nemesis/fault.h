@@ -18,11 +18,14 @@
 
 namespace mortar::sim {
 
+// Stands for the broker that leads when the fault comes; nothing happens when none does.
+inline constexpr std::string_view LEADER_TARGET = "leader";
+
 struct Fault {
     MonoTime at;
     std::string family;  // the name of a Nemesis
-    std::string node;
-    Duration duration;  // down or paused for so long; 0 for a reset
+    std::string node;    // or LEADER_TARGET
+    Duration duration;   // down, paused, broken for so long; 0 for a reset
     std::uint64_t draw =
         0;  // seeds what the fault leaves to chance: sectors that survive, connection, cut
 

@@ -16,7 +16,7 @@ class Kill final : public Nemesis {
     void plan(const FaultParameters& parameters, Rng& rng,
               std::vector<Fault>& schedule) const override {
         beat(parameters, rng, [&](MonoTime at, Duration duration) {
-            const std::string& node = draw_node(parameters, rng);
+            const std::string node = draw_node(parameters, rng);
             schedule.push_back({at, "kill", node, duration, 0});
             if (!rng.one_in(AGAIN_ONE_IN)) return;
             const MonoTime again = at + duration + microseconds(rng.between(1, AGAIN_WITHIN_US));
@@ -24,7 +24,7 @@ class Kill final : public Nemesis {
         });
     }
 
-    bool apply(SimWorld&, SimNode& node, const Fault&) const override {
+    bool apply(const FaultScene&, SimNode& node, const Fault&) const override {
         if (!node.alive()) return false;
         node.kill();
         return true;

@@ -7,6 +7,8 @@ namespace {
 
 // A client is struck this often when there are any.
 constexpr std::uint64_t CLIENT_ONE_IN = 5;
+// Of several brokers the leader is struck on purpose this often.
+constexpr std::uint64_t LEADER_ONE_IN = 3;
 
 std::string known_names() {
     std::string names;
@@ -27,11 +29,17 @@ Nemesis::Rhythm Nemesis::draw_rhythm(Rng& rng) {
     return {gap, milliseconds(rng.between(2, 150))};
 }
 
-const std::string& Nemesis::draw_node(const FaultParameters& parameters, Rng& rng) {
-    MORTAR_ASSERT(!parameters.brokers.empty());
+std::string Nemesis::draw_node(const FaultParameters& parameters, Rng& rng) {
     const bool strikes_client = rng.one_in(CLIENT_ONE_IN) && !parameters.clients.empty();
-    const auto& names = strikes_client ? parameters.clients : parameters.brokers;
-    return names[static_cast<std::size_t>(rng.below(names.size()))];
+    if (!strikes_client) return draw_broker(parameters, rng);
+    return parameters.clients[static_cast<std::size_t>(rng.below(parameters.clients.size()))];
+}
+
+std::string Nemesis::draw_broker(const FaultParameters& parameters, Rng& rng) {
+    MORTAR_ASSERT(!parameters.brokers.empty());
+    const std::size_t count = parameters.brokers.size();
+    const std::string& drawn = parameters.brokers[static_cast<std::size_t>(rng.below(count))];
+    return count > 1 && rng.one_in(LEADER_ONE_IN) ? std::string(LEADER_TARGET) : drawn;
 }
 
 void Nemesis::beat(const FaultParameters& parameters, Rng& rng,
@@ -47,9 +55,25 @@ void Nemesis::beat(const FaultParameters& parameters, Rng& rng,
     }
 }
 
-const std::vector<const Nemesis*>& all_nemeses() {
-    static const std::vector<const Nemesis*> ALL = {
+const std::vector<const Nemesis*>& swarm_nemeses(std::size_t broker_count) {
+    // The place of a family decides which seeds draw it.
+    static const std::vector<const Nemesis*> ONE = {
         &kill_nemesis(), &power_nemesis(), &torn_nemesis(), &pause_nemesis(), &reset_nemesis()};
+    static const std::vector<const Nemesis*> SEVERAL = {
+        &kill_nemesis(),       &power_nemesis(),     &torn_nemesis(),   &pause_nemesis(),
+        &reset_nemesis(),      &partition_nemesis(), &clock_nemesis(),  &slow_disk_nemesis(),
+        &fsync_fail_nemesis(), &disk_full_nemesis(), &bitrot_nemesis(), &slow_net_nemesis(),
+        &rolling_nemesis()};
+    return broker_count == 1 ? ONE : SEVERAL;
+}
+
+const std::vector<const Nemesis*>& all_nemeses() {
+    static const std::vector<const Nemesis*> ALL = [] {
+        std::vector<const Nemesis*> all = swarm_nemeses(2);
+        all.push_back(&wild_clock_nemesis());
+        all.push_back(&wipe_nemesis());
+        return all;
+    }();
     return ALL;
 }
 
@@ -60,16 +84,18 @@ const Nemesis* find_nemesis(std::string_view name) {
     return nullptr;
 }
 
-Result<std::vector<const Nemesis*>> parse_families(std::string_view text, std::uint64_t seed) {
+Result<std::vector<const Nemesis*>> parse_families(std::string_view text, std::uint64_t seed,
+                                                   std::size_t broker_count) {
     std::vector<const Nemesis*> families;
+    const std::vector<const Nemesis*>& known = swarm_nemeses(broker_count);
     if (text == "none") return families;
-    if (text == "all") return all_nemeses();
+    if (text == "all") return known;
     if (text == "swarm") {
         Rng rng(stream_seed(seed, "nemesis", "swarm"));
         // Never empty, each set equally often.
-        const std::uint64_t chosen = 1 + rng.below((std::uint64_t{1} << all_nemeses().size()) - 1);
-        for (std::size_t i = 0; i < all_nemeses().size(); ++i) {
-            if ((chosen >> i & 1) != 0) families.push_back(all_nemeses()[i]);
+        const std::uint64_t chosen = 1 + rng.below((std::uint64_t{1} << known.size()) - 1);
+        for (std::size_t i = 0; i < known.size(); ++i) {
+            if ((chosen >> i & 1) != 0) families.push_back(known[i]);
         }
         return families;
     }
@@ -117,11 +143,13 @@ void FaultRunner::schedule(const std::vector<Fault>& faults) {
 void FaultRunner::apply(const Fault& fault) {
     const Nemesis* nemesis = find_nemesis(fault.family);
     SimNode* node = world_.find_node(fault.node);
+    if (fault.node == LEADER_TARGET && control_.leader) node = control_.leader();
     if (nemesis == nullptr || node == nullptr) return;
     const bool was_alive = node->alive();
-    if (!nemesis->apply(world_, *node, fault)) return;
+    if (!nemesis->apply({world_, control_}, *node, fault)) return;
     ++fired_[fault.family];
     history_.push_back(fault);
+    history_.back().node = node->name();
     if (node->alive()) return;
     if (was_alive && control_.on_down) control_.on_down(*node);
     bring_back(*node, fault.duration);

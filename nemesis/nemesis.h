@@ -21,11 +21,36 @@
 namespace mortar::sim {
 
 struct FaultParameters {
-    // No fault begins outside of this span. What comes after it is for healing.
+    // No fault begins outside of this span, and those that last are over at its end. What comes after it is for healing.
     MonoTime begin;
     MonoTime end;
     std::vector<std::string> brokers;
     std::vector<std::string> clients;  // struck less often; may be empty
+    // The one broker whose disk may lose or alter what it had synced; empty: none may. What the others have synced
+    // is then enough to keep every promise.
+    std::string victim = {};
+};
+
+// What a fault may use, and whom it tells.
+struct FaultControl {
+    // The node has just died: its fibers are gone, the program drops what it knew of them.
+    std::function<void(SimNode&)> on_down = nullptr;
+    // The node lives again: the program spawns its first fiber.
+    std::function<void(SimNode&)> on_up = nullptr;
+    // Who leads now; nullptr when nobody does.
+    std::function<SimNode*()> leader = nullptr;
+    // SIGTERM and a new process; nothing when it is down.
+    std::function<void(SimNode&)> restart = nullptr;
+    // A file of the node holds other bytes than were written.
+    std::function<void(SimNode&, const std::string& path)> on_rot = nullptr;
+    // The dead node's disk is empty: what an operator installs must be installed again.
+    std::function<void(SimNode&)> on_wiped = nullptr;
+    std::vector<SimNode*> brokers = {};
+};
+
+struct FaultScene {
+    SimWorld& world;
+    const FaultControl& control;
 };
 
 class Nemesis {
@@ -36,7 +61,7 @@ class Nemesis {
     virtual void plan(const FaultParameters& parameters, Rng& rng,
                       std::vector<Fault>& schedule) const = 0;
     // False when there was nothing to break: the node is down already, no connection.
-    virtual bool apply(SimWorld& world, SimNode& node, const Fault& fault) const = 0;
+    virtual bool apply(const FaultScene& scene, SimNode& node, const Fault& fault) const = 0;
 
   protected:
     // How often and how long this run's faults are: rare and long, or frequent and short.
@@ -45,7 +70,9 @@ class Nemesis {
         Duration duration_max;
     };
     static Rhythm draw_rhythm(Rng& rng);
-    static const std::string& draw_node(const FaultParameters& parameters, Rng& rng);
+    // A client now and then, else a broker; of several brokers often the one that leads.
+    static std::string draw_node(const FaultParameters& parameters, Rng& rng);
+    static std::string draw_broker(const FaultParameters& parameters, Rng& rng);
     // Calls strike(at, duration) along the span.
     static void beat(const FaultParameters& parameters, Rng& rng,
                      const std::function<void(MonoTime at, Duration duration)>& strike);
@@ -57,13 +84,27 @@ const Nemesis& power_nemesis();
 const Nemesis& torn_nemesis();
 const Nemesis& reset_nemesis();
 const Nemesis& pause_nemesis();
+const Nemesis& partition_nemesis();
+const Nemesis& clock_nemesis();
+const Nemesis& slow_disk_nemesis();
+const Nemesis& fsync_fail_nemesis();
+const Nemesis& disk_full_nemesis();
+const Nemesis& bitrot_nemesis();
+const Nemesis& slow_net_nemesis();
+const Nemesis& rolling_nemesis();
+// By name only, never by swarm or all.
+const Nemesis& wild_clock_nemesis();
+const Nemesis& wipe_nemesis();
 
-// In the order of the documents: kill, power, torn, pause, reset.
+// In the order of the documents. With one broker: kill, power, torn, pause, reset; what else there is asks for a second
+// copy, or has one broker wait.
+const std::vector<const Nemesis*>& swarm_nemeses(std::size_t broker_count);
 const std::vector<const Nemesis*>& all_nemeses();
 const Nemesis* find_nemesis(std::string_view name);
 
-// "none", "swarm" (a non-empty subset drawn from the seed), "all", or names joined by commas.
-Result<std::vector<const Nemesis*>> parse_families(std::string_view text, std::uint64_t seed);
+// "none", "swarm" (a non-empty subset drawn from the seed), "all" (that swarm may draw), or names joined by commas.
+Result<std::vector<const Nemesis*>> parse_families(std::string_view text, std::uint64_t seed,
+                                                   std::size_t broker_count = 1);
 std::string format_families(const std::vector<const Nemesis*>& families);
 
 std::vector<Fault> plan_faults(const std::vector<const Nemesis*>& families, std::uint64_t seed,
@@ -71,12 +112,7 @@ std::vector<Fault> plan_faults(const std::vector<const Nemesis*>& families, std:
 
 class FaultRunner {
   public:
-    struct Control {
-        // The node has just died: its fibers are gone, the program drops what it knew of them.
-        std::function<void(SimNode&)> on_down;
-        // The node lives again: the program spawns its first fiber.
-        std::function<void(SimNode&)> on_up;
-    };
+    using Control = FaultControl;
     // Must live as long as the world runs.
     FaultRunner(SimWorld& world, Control control) : world_(world), control_(std::move(control)) {}
 

@@ -16,7 +16,7 @@ class Pause final : public Nemesis {
         });
     }
 
-    bool apply(SimWorld&, SimNode& node, const Fault& fault) const override {
+    bool apply(const FaultScene&, SimNode& node, const Fault& fault) const override {
         if (!node.alive()) return false;
         node.pause(fault.duration);
         return true;

@@ -11,7 +11,7 @@ class Power final : public Nemesis {
     std::string_view name() const override { return name_; }
     void plan(const FaultParameters& parameters, Rng& rng,
               std::vector<Fault>& schedule) const override;
-    bool apply(SimWorld& world, SimNode& node, const Fault& fault) const override;
+    bool apply(const FaultScene& scene, SimNode& node, const Fault& fault) const override;
 
   private:
     std::string_view name_;

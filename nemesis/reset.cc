@@ -15,22 +15,23 @@ class Reset final : public Nemesis {
     void plan(const FaultParameters& parameters, Rng& rng,
               std::vector<Fault>& schedule) const override {
         beat(parameters, rng, [&](MonoTime at, Duration) {
-            const std::string& node = draw_node(parameters, rng);
+            const std::string node = draw_node(parameters, rng);
             const std::uint64_t draw = rng.next();
             schedule.push_back({at, "reset", node, Duration{}, draw});
         });
     }
 
-    bool apply(SimWorld& world, SimNode& node, const Fault& fault) const override {
-        const std::vector<std::uint64_t> connections = world.network().connections(node.name());
+    bool apply(const FaultScene& scene, SimNode& node, const Fault& fault) const override {
+        const std::vector<std::uint64_t> connections =
+            scene.world.network().connections(node.name());
         if (connections.empty()) return false;
         Rng rng(fault.draw);
         const std::uint64_t chosen =
             connections[static_cast<std::size_t>(rng.below(connections.size()))];
         if (rng.one_in(SILENT_ONE_IN)) {
-            world.network().silence(chosen);
+            scene.world.network().silence(chosen);
         } else {
-            world.network().reset(chosen, rng);
+            scene.world.network().reset(chosen, rng);
         }
         return true;
     }

@@ -23,6 +23,7 @@ std::uint64_t from_to(Rng& rng, std::uint64_t low, std::uint64_t high) {
 }
 
 const Row ROWS[] = {
+    {"nodes", "broker nodes: 1 or 3", 1, 3, [](Rng&) { return std::uint64_t{1}; }},
     {"duration_s", "simulated seconds with faults on", 1, 3600,
      [](Rng&) { return std::uint64_t{30}; }},
     {"topics", "topics", 1, 16, [](Rng& r) { return from_to(r, 1, 2); }},
@@ -133,7 +134,9 @@ std::uint64_t Params::operator[](const std::string& name) const {
 Result<void> Params::check_pin(const std::string& name, std::uint64_t value) {
     for (const Row& row : ROWS) {
         if (row.name != name) continue;
-        if (value >= row.low && value <= row.high) return {};
+        // A cluster has one node or three (contract, peers).
+        const bool is_possible = name != "nodes" || value != 2;
+        if (value >= row.low && value <= row.high && is_possible) return {};
         return make_error(ErrorCode::INVALID_ARGUMENT,
                           "parameter " + name + " may be " + std::to_string(row.low) + ".." +
                               std::to_string(row.high) + ", not " + std::to_string(value));

@@ -594,21 +594,33 @@ bool known_nemeses(const std::string& nemesis) {
     return parse_families(nemesis, 1).ok();
 }
 
-std::vector<std::string> nemesis_families() {
+std::vector<std::string> swarm_families(const RunOptions& options) {
+    const std::uint64_t nodes = Params(options.seed, options.pins)["nodes"];
     std::vector<std::string> names;
-    for (const Nemesis* nemesis : all_nemeses())
+    for (const Nemesis* nemesis : swarm_nemeses(static_cast<std::size_t>(nodes)))
         names.emplace_back(nemesis->name());
     return names;
 }
 
 std::vector<std::pair<std::string, std::string>> nemesis_help() {
-    return {{"kill", "kill -9 of a process: the page cache stays, connections die"},
-            {"power", "power loss: any subset of the sectors that were not synced survives"},
-            {"torn", "power loss in the middle of sectors: half-written or garbage"},
-            {"reset", "a connection is reset, also in the middle of a frame"},
-            {"pause", "a process stands still for a while, then goes on"},
-            {"swarm", "a subset drawn from the seed"},
-            {"none", "no faults"}};
+    return {
+        {"kill", "kill -9 of a process: the page cache stays, connections die"},
+        {"power", "power loss: any subset of the sectors that were not synced survives"},
+        {"torn", "power loss in the middle of sectors: half-written or garbage"},
+        {"pause", "a process stands still for a while, then goes on"},
+        {"reset", "a connection is reset, also in the middle of a frame"},
+        {"partition", "no packet gets from some nodes to others: one way, both, bridge, flapping"},
+        {"clock", "a clock drifts within the margin of the leases, or its wall time jumps"},
+        {"slow-disk", "a broker's disk is slow, or hangs for seconds"},
+        {"fsync-fail", "a broker's disk fails syncs and writes; dirty pages are gone, or not"},
+        {"disk-full", "a broker's file system is full for a while; writes come short"},
+        {"bitrot", "bits of a log flip at rest, on one broker of several"},
+        {"slow-net", "latency, a bottleneck, or a link that only small frames pass"},
+        {"rolling", "an operator restarts every broker in turn"},
+        {"wild-clock", "a clock drifts beyond the margin; never part of swarm"},
+        {"wipe", "one broker of several comes back with an empty disk; never part of swarm"},
+        {"swarm", "a subset drawn from the seed; with one broker of the first five"},
+        {"none", "no faults"}};
 }
 
 std::vector<std::pair<std::string, std::string>> checker_help() {

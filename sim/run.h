@@ -71,7 +71,8 @@ struct RunReport {
 RunReport run_seed(const RunOptions& options, StackPool& stacks);
 
 bool known_nemeses(const std::string& nemesis);
-std::vector<std::string> nemesis_families();
+// Those that swarm may draw in such runs.
+std::vector<std::string> swarm_families(const RunOptions& options);
 std::vector<std::pair<std::string, std::string>> nemesis_help();
 std::vector<std::pair<std::string, std::string>> checker_help();
 // Names of all parameters with their meaning, for --list.

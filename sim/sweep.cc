@@ -345,7 +345,7 @@ class Sweep {
             reasons.push_back("the median seed has too few faults");
         }
         if (options_.run.nemesis == "swarm") {
-            for (const std::string& kind : nemesis_families()) {
+            for (const std::string& kind : swarm_families(options_.run)) {
                 if (percent(seeds_with_[kind]) < FAMILY_PERCENT_MIN) {
                     reasons.push_back(fmt::format("{} fires in {:.0f} % of the seeds", kind,
                                                   percent(seeds_with_[kind])));

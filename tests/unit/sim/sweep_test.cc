@@ -17,7 +17,7 @@ RunReport good_report(std::uint64_t seed) {
     report.simulated_ms = 30'000;
     report.acked_pubs = 900;
     report.acked_messages = 800;
-    for (const std::string& family : nemesis_families())
+    for (const std::string& family : swarm_families({}))
         report.faults[family] = 5;
     for (const int checker : {1, 2, 3, 4, 5, 6, 8, 11, 12, 13, 14, 15, 16})
         report.checks[checker] = 10;
@@ -62,7 +62,7 @@ TEST_F(SweepRules, refuse_a_checker_that_judged_nothing) {
 }
 
 TEST_F(SweepRules, refuse_a_fault_family_that_hardly_fires) {
-    const std::string rare = nemesis_families().front();
+    const std::string rare = swarm_families({}).front();
     for (std::uint64_t i = SEEDS / 6; i < SEEDS; ++i)
         reports_[i].faults[rare] = 0;
     EXPECT_EQ(judge(), EXIT_VACUOUS);

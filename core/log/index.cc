@@ -35,6 +35,13 @@ void SparseIndex::remove(Sequence sequence) {
     if (found != entries_.end() && found->sequence == sequence) entries_.erase(found);
 }
 
+bool SparseIndex::remove_behind(Sequence sequence) {
+    const auto next = std::lower_bound(entries_.begin(), entries_.end(), sequence.next(), before);
+    const bool any = next != entries_.end();
+    entries_.erase(next, entries_.end());
+    return any;
+}
+
 void SparseIndex::encode(ByteVector& into) const {
     ByteWriter writer(into);
     for (const IndexEntry& entry : entries_) {

@@ -32,6 +32,8 @@ class SparseIndex {
     // The last entry at or before sequence.
     std::optional<IndexEntry> find(Sequence sequence) const;
     void remove(Sequence sequence);
+    // True when there were any.
+    bool remove_behind(Sequence sequence);
     const std::vector<IndexEntry>& entries() const { return entries_; }
 
     void encode(ByteVector& into) const;

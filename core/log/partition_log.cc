@@ -42,6 +42,7 @@ class LogOnDisk final : public PartitionLog {
           options_(options),
           segments_(std::move(recovered.segments)),
           last_sequence_(recovered.next_sequence.value - 1),
+          last_leader_epoch_(recovered.last_leader_epoch),
           flushed_{last_sequence_,
                    last_sequence_.value == 0 ? nullptr : segments_.at(recovered.end_segment).get(),
                    recovered.end_offset},
@@ -50,36 +51,45 @@ class LogOnDisk final : public PartitionLog {
           folder_is_durable_(!segments_.empty()),
           append_offset_(recovered.append_offset),
           faulty_from_(recovered.faulty_from),
+          is_tail_torn_(recovered.is_tail_torn),
           recovered_bytes_(recovered.read_bytes),
           size_bytes_(recovered.size_bytes),
           writer_(env, name_),
           tail_cache_(writer_, options.tail_cache_bytes, std::move(tail_budget)),
           fibers_(env.scheduler) {
+        if (faulty_from_) claimed_end_ = recovered.claimed_end;
         writer_.set_on_flushed([this] { on_written(); });
     }
 
     Result<Sequence> append(const Record& record) override {
-        if (faulty_from_) {
-            return make_error(ErrorCode::DAMAGED,
-                              name_ + ": damaged from " + std::to_string(faulty_from_->value));
-        }
-        if (failure() || closing_) return make_error(ErrorCode::LOG_CLOSED, name_);
+        MORTAR_TRY(check_takes_records());
         Record numbered = record;
         numbered.sequence = last_sequence_.next();
-        const std::size_t size_bytes = record_bytes(numbered);
-        make_room(numbered.sequence, size_bytes);
-        const LogWriter::Appended appended = MORTAR_TRY(writer_.append_space(size_bytes));
-        encode_record_at(appended.bytes, numbered);
-        last_sequence_ = numbered.sequence;
-        Segment* segment = segments_.back().get();
-        segment->note_record(numbered, appended.file_offset);
-        tail_cache_.add(numbered.sequence, appended);
-        const Place end{numbered.sequence, segment, appended.file_offset + size_bytes};
-        in_flight_.push_back({end, appended.mark, size_bytes});
+        MORTAR_ASSERT(numbered.leader_epoch >= last_leader_epoch_);
+        encode_record_at(MORTAR_TRY(space_for(numbered)), numbered);
         return numbered.sequence;
     }
 
+    Result<void> append_bytes(ByteSpan records,
+                              const std::function<void(const Record&)>& on_record) override {
+        MORTAR_TRY(check_takes_records());
+        const std::vector<Record> next = MORTAR_TRY(parse_next(records));
+        for (const Record& record : next) {
+            const std::size_t size_bytes = record_bytes(record);
+            const Result<MutableByteSpan> space = space_for(record);
+            MORTAR_ASSERT(space.ok());  // nothing suspended since it was asked
+            std::copy_n(records.begin(), size_bytes, space->begin());
+            records = records.subspan(size_bytes);
+            if (on_record) on_record(record);
+        }
+        return {};
+    }
+
     Sequence last_sequence() const override { return last_sequence_; }
+    LogEnd end() const override {
+        return claimed_end_ ? *claimed_end_ : LogEnd{last_sequence_, last_leader_epoch_};
+    }
+    bool is_tail_torn() const override { return is_tail_torn_; }
     Sequence flushed_sequence() const override { return flushed_.sequence; }
     std::uint64_t unflushed_bytes() const override { return writer_.unflushed_bytes(); }
     void set_on_flushed(std::function<void()> on_flushed) override {
@@ -93,26 +103,20 @@ class LogOnDisk final : public PartitionLog {
 
     Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through,
                              std::uint64_t max_bytes) override {
-        MORTAR_ASSERT(from.value > 0 && from <= through);
         MORTAR_ASSERT(through <= flushed_.sequence);
-        if (tail_cache_.holds(from)) {
-            Result<RecordBatch> cached = tail_cache_.read(from, through, max_bytes);
-            if (cached.is(ErrorCode::CHECKSUM_MISMATCH)) become_faulty(from, cached.error());
-            return cached;
-        }
-        const auto next = std::upper_bound(
-            segments_.begin(), segments_.end(), from,
-            [](Sequence s, const auto& segment) { return s < segment->base_sequence(); });
-        MORTAR_ASSERT(next != segments_.begin());
-        Segment& segment = **(next - 1);
-        const Sequence last = next == segments_.end()
-                                  ? through
-                                  : std::min(through, Sequence((*next)->base_sequence().value - 1));
-        touch_open_segment(segment);
-        Result<RecordBatch> batch = segment.read(fiber, from, last, max_bytes);
-        if (batch.is(ErrorCode::CHECKSUM_MISMATCH))
-            become_faulty(segment.mismatched(), batch.error());
-        return batch;
+        return read_as<RecordBatch>(fiber, from, through, max_bytes, &TailCache::read,
+                                    &Segment::read);
+    }
+    Result<RecordBytes> read_bytes(Fiber& fiber, Sequence from, Sequence through,
+                                   std::uint64_t max_bytes) override {
+        MORTAR_ASSERT(through <= end().last);
+        return read_as<RecordBytes>(fiber, from, through, max_bytes, &TailCache::read_bytes,
+                                    &Segment::read_bytes);
+    }
+    Result<LeaderEpoch> epoch_at(Fiber& fiber, Sequence sequence) override {
+        if (sequence == end().last) return end().leader_epoch;
+        const RecordBytes one = MORTAR_TRY(read_bytes(fiber, sequence, sequence, 1));
+        return MORTAR_TRY(parse_record(one.parts.front())).leader_epoch;
     }
 
     LogStats stats() const override {
@@ -125,6 +129,26 @@ class LogOnDisk final : public PartitionLog {
         return stats;
     }
 
+    Result<void> cut(Fiber& fiber, Sequence keep_through) override {
+        MORTAR_TRY(take_turn(fiber, CancelMode::ALLOWED));
+        cutting_ = true;
+        Result<void> done = cut_in_turn(fiber, keep_through);
+        cutting_ = false;
+        end_turn();
+        return done;
+    }
+
+    Result<void> make_durable(Fiber& fiber) override {
+        if (last_sequence_ == checkpointed_sequence_ && !faulty_from_ && !failure()) return {};
+        MORTAR_TRY(writer_.flush(fiber));
+        MORTAR_TRY(take_turn(fiber, CancelMode::ALLOWED));
+        Result<void> done = check_takes_records();
+        if (done.ok() && flushed_.sequence > checkpointed_sequence_)
+            done = write_checkpoint_through(fiber);
+        end_turn();
+        return done;
+    }
+
     Result<void> close(Fiber& fiber) override {
         closing_ = true;
         const Result<void> written = writer_.close(fiber);
@@ -133,15 +157,11 @@ class LogOnDisk final : public PartitionLog {
             const auto waited = checkpointer_ended_.wait(fiber, NEVER, CancelMode::DEFERRED);
             MORTAR_ASSERT(waited.ok());
         }
-        if (!written.ok()) return written;
-        if (flushed_.sequence > checkpointed_sequence_ && !faulty_from_) {
-            MORTAR_TRY(write_checkpoint_through(fiber));
-            // Zeros ahead are for the writer; without them the next open has nothing to look through.
-            trim(fiber, *flushed_.segment, flushed_.end_offset);
-        }
-        for (const auto& segment : segments_)
-            segment->close_file();
-        return {};
+        const Result<void> turn = take_turn(fiber, CancelMode::DEFERRED);
+        MORTAR_ASSERT(turn.ok());
+        Result<void> done = written.ok() ? close_in_turn(fiber) : written;
+        end_turn();
+        return done;
     }
 
     Result<void> remove_files(Fiber& fiber) override {
@@ -161,6 +181,219 @@ class LogOnDisk final : public PartitionLog {
         std::uint64_t mark = 0;
         std::size_t size_bytes = 0;
     };
+
+    Result<void> check_takes_records() const {
+        if (faulty_from_) {
+            return make_error(ErrorCode::DAMAGED,
+                              name_ + ": damaged from " + std::to_string(faulty_from_->value));
+        }
+        if (failure() || closing_ || cutting_) return make_error(ErrorCode::LOG_CLOSED, name_);
+        return {};
+    }
+
+    // Room in the writer's buffer for the next record, to be filled before the caller suspends.
+    Result<MutableByteSpan> space_for(const Record& record) {
+        MORTAR_ASSERT(record.sequence == last_sequence_.next());
+        const std::size_t size_bytes = record_bytes(record);
+        make_room(record.sequence, size_bytes);
+        const LogWriter::Appended appended = MORTAR_TRY(writer_.append_space(size_bytes));
+        last_sequence_ = record.sequence;
+        last_leader_epoch_ = record.leader_epoch;
+        Segment* segment = segments_.back().get();
+        segment->note_record(record, appended.file_offset);
+        tail_cache_.add(record.sequence, appended);
+        const Place end{record.sequence, segment, appended.file_offset + size_bytes};
+        in_flight_.push_back({end, appended.mark, size_bytes});
+        return appended.bytes;
+    }
+
+    // The records, if they are whole and the next ones of this log.
+    Result<std::vector<Record>> parse_next(ByteSpan records) const {
+        std::vector<Record> next;
+        LogEnd previous{last_sequence_, last_leader_epoch_};
+        while (!records.empty()) {
+            const Result<Record> record = parse_record(records);
+            if (!record.ok()) return not_next(previous, record.error().detail);
+            if (record->sequence != previous.last.next())
+                return not_next(previous, "sequence " + std::to_string(record->sequence.value));
+            if (record->leader_epoch < previous.leader_epoch)
+                return not_next(previous, "its leader_epoch falls");
+            previous = {record->sequence, record->leader_epoch};
+            records = records.subspan(record_bytes(*record));
+            next.push_back(*record);
+        }
+        return next;
+    }
+    Error not_next(const LogEnd& previous, const std::string& what) const {
+        return make_error(
+            ErrorCode::CHECKSUM_MISMATCH,
+            name_ + ": not the record after " + std::to_string(previous.last.value) + ": " + what);
+    }
+
+    // From the tail cache, else from the files once it is flushed.
+    template <class Batch>
+    Result<Batch> read_as(Fiber& fiber, Sequence from, Sequence through, std::uint64_t max_bytes,
+                          Result<Batch> (TailCache::*cached)(Sequence, Sequence, std::uint64_t)
+                              const,
+                          Result<Batch> (Segment::*stored)(Fiber&, Sequence, Sequence,
+                                                           std::uint64_t)) {
+        MORTAR_ASSERT(from.value > 0 && from <= through);
+        while (true) {
+            if (tail_cache_.holds(from)) {
+                Result<Batch> batch = (tail_cache_.*cached)(from, through, max_bytes);
+                if (batch.is(ErrorCode::CHECKSUM_MISMATCH)) become_faulty(from, batch.error());
+                return batch;
+            }
+            const std::uint64_t cut_count = cut_count_;
+            if (from > flushed_.sequence) {
+                // Behind a bad place nothing was read when the log was opened.
+                if (claimed_end_) return make_error(ErrorCode::CHECKSUM_MISMATCH, name_);
+                if (failure()) return make_error(ErrorCode::LOG_CLOSED, name_);
+                MORTAR_TRY(flushed_moved_.wait(fiber));
+                if (cut_count_ != cut_count) return cut_away(from);
+                continue;
+            }
+            const auto next = segment_behind(from);
+            MORTAR_ASSERT(next != segments_.begin());
+            const std::shared_ptr<Segment> segment = *(next - 1);
+            Sequence last = std::min(through, flushed_.sequence);
+            if (next != segments_.end())
+                last = std::min(last, Sequence((*next)->base_sequence().value - 1));
+            touch_open_segment(*segment);
+            Result<Batch> batch = (segment.get()->*stored)(fiber, from, last, max_bytes);
+            // What was read may be of neither the log before the cut nor of the one after it.
+            if (cut_count_ != cut_count) return cut_away(from);
+            if (batch.is(ErrorCode::CHECKSUM_MISMATCH))
+                become_faulty(segment->mismatched(), batch.error());
+            return batch;
+        }
+    }
+    Error cut_away(Sequence from) const {
+        MORTAR_SOMETIMES(true, "log: cut while it was read");
+        return make_error(ErrorCode::NOT_FOUND,
+                          name_ + ": cut while " + std::to_string(from.value) + " was read");
+    }
+
+    // The first segment that begins behind the sequence.
+    std::vector<std::shared_ptr<Segment>>::iterator segment_behind(Sequence sequence) {
+        return std::upper_bound(
+            segments_.begin(), segments_.end(), sequence,
+            [](Sequence s, const auto& segment) { return s < segment->base_sequence(); });
+    }
+
+    // --- cut
+
+    Result<void> cut_in_turn(Fiber& fiber, Sequence keep_through) {
+        if (failure() || closing_) return make_error(ErrorCode::LOG_CLOSED, name_);
+        if (faulty_from_ && *faulty_from_ <= keep_through) {
+            return make_error(ErrorCode::DAMAGED,
+                              name_ + ": damaged from " + std::to_string(faulty_from_->value));
+        }
+        MORTAR_ASSERT(keep_through <= last_sequence_);
+        if (keep_through == last_sequence_ && !faulty_from_) return {};
+        MORTAR_TRY(writer_.release_file(fiber));
+        MORTAR_ASSERT(in_flight_.empty());
+        Result<void> done = cut_files(fiber, keep_through);
+        // Where it stopped the next open finds out.
+        if (!done.ok()) writer_.fail(done.error());
+        return done;
+    }
+
+    Result<void> cut_files(Fiber& fiber, Sequence keep_through) {
+        Place end;
+        LeaderEpoch leader_epoch;
+        if (keep_through.value > 0) {
+            Segment* segment = (segment_behind(keep_through) - 1)->get();
+            const auto last = MORTAR_TRY(segment->locate(fiber, keep_through));
+            if (!last) {
+                return make_error(
+                    ErrorCode::CHECKSUM_MISMATCH,
+                    segment->path() + ": record " + std::to_string(keep_through.value));
+            }
+            end = {keep_through, segment, last->end_offset};
+            leader_epoch = last->leader_epoch;
+        }
+        if (!folder_is_durable_) MORTAR_TRY(make_folders_durably(fiber, env_.disk, folder_));
+        folder_is_durable_ = true;
+        // Also when the last one known covers less: one whose writing failed may be there in spite of that.
+        MORTAR_TRY(write_checkpoint_at(fiber, end));
+        MORTAR_TRY(end_files_before(fiber, keep_through.next()));
+        forget_behind(end, leader_epoch);
+        return {};
+    }
+
+    // Afterwards the last segment is the empty one whose first record would be this one. Goes by what is on disk: a segment
+    // of a torn tail is no part of segments_.
+    Result<void> end_files_before(Fiber& fiber, Sequence first_cut) {
+        std::vector<Sequence> bases;
+        std::uint64_t kept_bytes = 0;
+        for (const DirEntry& entry : MORTAR_TRY(env_.disk.list(fiber, folder_))) {
+            const auto indexed = parse_log_file_name(entry.name, ".idx");
+            if (indexed && *indexed >= first_cut)
+                MORTAR_TRY(env_.disk.remove(fiber, join_path(folder_, entry.name)));
+            const auto base = parse_log_file_name(entry.name, ".seg");
+            if (!base) continue;
+            bases.push_back(*base);
+            if (*base < first_cut) kept_bytes += entry.size_bytes;
+        }
+        std::sort(bases.begin(), bases.end());
+        Sequence at = bases.empty() ? first_cut : std::max(bases.back(), first_cut);
+        MORTAR_TRY(create_segment(fiber, env_.disk, folder_, at, {}));
+        while (at > first_cut) {
+            const auto here = std::lower_bound(bases.begin(), bases.end(), at);
+            const Sequence before =
+                here == bases.begin() ? first_cut : std::max(*std::prev(here), first_cut);
+            MORTAR_TRY(publish_file(fiber, env_.disk, folder_, segment_file_name(at),
+                                    segment_file_name(before)));
+            at = before;
+        }
+        size_bytes_ = kept_bytes + SEGMENT_HEAD_BYTES;
+        return {};
+    }
+
+    void forget_behind(const Place& end, LeaderEpoch leader_epoch) {
+        ++cut_count_;
+        const auto gone = segment_behind(end.sequence);
+        for (auto at = gone; at != segments_.end(); ++at)
+            std::erase(open_segments_, at->get());
+        segments_.erase(gone, segments_.end());
+        if (end.segment != nullptr) end.segment->forget_behind(end.sequence);
+        segments_.push_back(std::make_shared<Segment>(env_.disk, folder_, end.sequence.next()));
+        std::erase_if(rolled_, [&end](const Place& roll) { return roll.sequence > end.sequence; });
+        tail_cache_.cut(end.sequence);
+        last_sequence_ = checkpointed_sequence_ = end.sequence;
+        last_leader_epoch_ = leader_epoch;
+        flushed_ = end;
+        unchecked_bytes_ = 0;
+        append_offset_ = SEGMENT_HEAD_BYTES;
+        has_writer_file_ = false;
+        faulty_from_.reset();
+        claimed_end_.reset();
+        flushed_moved_.notify_all();
+    }
+
+    // One at a time writes checkpoints, cuts or closes.
+    Result<void> take_turn(Fiber& fiber, CancelMode mode) {
+        while (turn_is_taken_)
+            MORTAR_TRY(turn_ended_.wait(fiber, NEVER, mode));
+        turn_is_taken_ = true;
+        return {};
+    }
+    void end_turn() {
+        turn_is_taken_ = false;
+        turn_ended_.notify_all();
+    }
+
+    Result<void> close_in_turn(Fiber& fiber) {
+        if (flushed_.sequence > checkpointed_sequence_ && !faulty_from_) {
+            MORTAR_TRY(write_checkpoint_through(fiber));
+            // Zeros ahead are for the writer; without them the next open has nothing to look through.
+            trim(fiber, *flushed_.segment, flushed_.end_offset);
+        }
+        for (const auto& segment : segments_)
+            segment->close_file();
+        return {};
+    }
 
     // Sees to it that the writer stands in the segment that takes the record.
     void make_room(Sequence sequence, std::size_t size_bytes) {
@@ -189,7 +422,7 @@ class LogOnDisk final : public PartitionLog {
     }
 
     void start_segment(Sequence base_sequence) {
-        segments_.push_back(std::make_unique<Segment>(env_.disk, folder_, base_sequence));
+        segments_.push_back(std::make_shared<Segment>(env_.disk, folder_, base_sequence));
         Segment* segment = segments_.back().get();
         LogWriter::NextFile next;
         next.open = [this, segment](Fiber& fiber) -> Result<std::shared_ptr<File>> {
@@ -232,6 +465,7 @@ class LogOnDisk final : public PartitionLog {
             in_flight_.pop_front();
         }
         if (wants_checkpoint()) checkpoint_wanted_.notify_all();
+        flushed_moved_.notify_all();
         if (on_flushed_) on_flushed_();
     }
 
@@ -243,8 +477,14 @@ class LogOnDisk final : public PartitionLog {
     void run_checkpointer(Fiber& fiber) {
         while (!closing_ && !failure()) {
             if (wants_checkpoint()) {
+                if (!take_turn(fiber, CancelMode::ALLOWED).ok()) break;
+                if (!wants_checkpoint() || closing_) {  // another one took its turn for it
+                    end_turn();
+                    continue;
+                }
                 const std::uint64_t covered_bytes = unchecked_bytes_;
                 const Result<void> written = write_checkpoint_through(fiber);
+                end_turn();
                 if (!written.ok()) {
                     // The old one stands and is right; another try when as much again was flushed.
                     env_.log.warn("checkpoint_failed",
@@ -270,17 +510,22 @@ class LogOnDisk final : public PartitionLog {
         }
         if (before_checkpoint_) MORTAR_TRY(before_checkpoint_(fiber, through.sequence));
         save_index(fiber, *through.segment);
-        const std::uint64_t durable_offset = through.end_offset - SEGMENT_HEAD_BYTES;
+        MORTAR_TRY(write_checkpoint_at(fiber, through));
+        checkpointed_sequence_ = through.sequence;
+        unchecked_bytes_ -= covered_bytes;
+        return {};
+    }
+
+    Result<void> write_checkpoint_at(Fiber& fiber, const Place& through) {
+        const std::uint64_t durable_offset =
+            through.segment == nullptr ? 0 : through.end_offset - SEGMENT_HEAD_BYTES;
         if (durable_offset > std::numeric_limits<std::uint32_t>::max()) {
             return make_error(ErrorCode::LIMIT_REACHED,
                               name_ + ": segment too large for a checkpoint");
         }
-        MORTAR_TRY(write_checkpoint(
+        return write_checkpoint(
             fiber, env_.disk, folder_,
-            {through.sequence.next(), static_cast<std::uint32_t>(durable_offset)}));
-        checkpointed_sequence_ = through.sequence;
-        unchecked_bytes_ -= covered_bytes;
-        return {};
+            {through.sequence.next(), static_cast<std::uint32_t>(durable_offset)});
     }
 
     // A record that was synced is not what was written. What was appended behind it is not declared sound by a checkpoint.
@@ -323,9 +568,10 @@ class LogOnDisk final : public PartitionLog {
     std::string folder_;
     std::string name_;
     LogOptions options_;
-    std::vector<std::unique_ptr<Segment>> segments_;  // ascending; only grows
+    std::vector<std::shared_ptr<Segment>> segments_;  // ascending; shared with who reads
     std::vector<Segment*> open_segments_;
     Sequence last_sequence_;
+    LeaderEpoch last_leader_epoch_;
     Place flushed_;
     std::deque<InFlight> in_flight_;
     std::vector<Place> rolled_;  // ends of segments that are complete since the last checkpoint
@@ -336,13 +582,20 @@ class LogOnDisk final : public PartitionLog {
         append_offset_;  // in the last segment, until the writer has a file
     bool has_writer_file_ = false;
     bool closing_ = false;
+    bool cutting_ = false;
+    bool turn_is_taken_ = false;
+    std::uint64_t cut_count_ = 0;
     std::optional<Sequence> faulty_from_;
+    std::optional<LogEnd> claimed_end_;  // while faulty since it was opened
+    bool is_tail_torn_;
     std::uint64_t recovered_bytes_;
     std::uint64_t size_bytes_;
     std::function<void()> on_flushed_;
     std::function<Result<void>(Fiber&, Sequence)> before_checkpoint_;
     Event checkpoint_wanted_;
     Event checkpointer_ended_;
+    Event turn_ended_;
+    Event flushed_moved_;  // flushed_ moved, the log failed or was cut
     LogWriter writer_;
     TailCache tail_cache_;
     Group fibers_;
@@ -371,7 +624,7 @@ Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder)
 Result<std::unique_ptr<PartitionLog>> PartitionLog::open(Fiber& fiber, Env& env, std::string folder,
                                                          std::string name, LogOptions options,
                                                          std::shared_ptr<TailBudget> tail_budget) {
-    RecoveredLog recovered = MORTAR_TRY(recover_log(fiber, env, folder));
+    RecoveredLog recovered = MORTAR_TRY(recover_log(fiber, env, folder, options.before_repair));
     if (recovered.faulty_from) {
         report_damage(env, name, *recovered.faulty_from, recovered.damage);
     }

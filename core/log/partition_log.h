@@ -1,16 +1,25 @@
-// partition_log: the segments of one partition as one log: append, read, recover.
-// Shape:    sequences are dense from 1. Segments roll at segment_max_bytes; a checkpoint (MMQC) bounds recovery.
+// partition_log: the segments of one partition as one log: append, read, recover, cut.
+// Shape:    sequences are dense from 1, leader_epochs do not fall. Segments roll at segment_max_bytes; a checkpoint (MMQC)
+//           bounds recovery.
+//           cut ends the log before a sequence: first the checkpoint is taken back, then the last segment is replaced by an
+//           empty one, which takes the names of those before it, one after the other, until it has the one of the first
+//           sequence that is gone. So at any moment an empty segment ends the log, and what stands behind the end of the one
+//           before, which may be what an earlier cut took away, never comes back.
 // Owns:     its folder topics/<topic_id>/<partition>/, its files and its fibers (writer, grower, checkpointer).
 //           Bytes given to append are copied once; bytes handed out live as long as the batch that holds them.
 // Errors:   open: UNSUPPORTED_FORMAT (path and version), IO_ERROR, NO_SPACE. Damage below what is known durable is not an
 //           error of open: the log opens faulty_from() that sequence, refuses appends, and is served by nobody. Damage that a
 //           read meets later has the same effect from then on.
 //           append: LOG_CLOSED after a failed write or sync, NO_SPACE included: what is on disk is read again by the next
-//           open; DAMAGED when faulty.
-// Suspends: open, read, close, remove_files, remove_log_files. append never does.
+//           open; DAMAGED when faulty. append_bytes: these, and CHECKSUM_MISMATCH when the bytes are not the next records
+//           of the log, whole and in order: then nothing was appended.
+//           cut: DAMAGED when faulty at or below what it keeps; LOG_CLOSED, or IO_ERROR or NO_SPACE after which the log is
+//           closed and holds what it held before, or a prefix of that with all that was to be kept.
+// Suspends: all that take Fiber&. append and append_bytes never do.
 // Durable:  every sequence <= flushed_sequence(). flushed_sequence moves only after a sync that began after the write.
-// Invariant: flushed_sequence() <= last_sequence(); it never goes back while the object lives.
-// Source:   contract 7, design 3, core-concepts 13.
+//           The end of the log, once cut returned OK.
+// Invariant: flushed_sequence() <= last_sequence(); it goes back only by cut.
+// Source:   contract 7, design 3 and 4, core-concepts 13.
 #pragma once
 
 #include <functional>
@@ -35,6 +44,8 @@ struct LogOptions {
         16u << 20;  // of flushed records; recovery reads at most about this much
     std::uint64_t tail_cache_bytes =
         TAIL_CACHE_BYTES_DEFAULT;  // memory for the latest records: at most this, or one chunk
+    // By open when the tail is torn, before anything on disk changes: its error is open's.
+    std::function<Result<void>(Fiber&)> before_repair = {};
 };
 
 class TailBudget;
@@ -60,7 +71,14 @@ class PartitionLog {
 
     // Assigns last_sequence() + 1, queues the bytes for the writer. record.sequence is ignored.
     virtual Result<Sequence> append(const Record& record) = 0;
+    // Records of a leader as they stand in its log. on_record: of each, after all were found good.
+    virtual Result<void> append_bytes(ByteSpan records,
+                                      const std::function<void(const Record&)>& on_record) = 0;
     virtual Sequence last_sequence() const = 0;
+    // last_sequence() and its epoch; of a log that was opened faulty the last record that it once held for certain.
+    virtual LogEnd end() const = 0;
+    // Was when it was opened: it may have held more than is here now.
+    virtual bool is_tail_torn() const = 0;
     virtual Sequence flushed_sequence() const = 0;
     virtual std::uint64_t unflushed_bytes() const = 0;
     // Called from the writer fiber each time flushed_sequence moved, and once with the error when the log closes; from a
@@ -80,8 +98,18 @@ class PartitionLog {
     // CHECKSUM_MISMATCH when bytes on disk are not those written: the log is faulty from then on.
     virtual Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through,
                                      std::uint64_t max_bytes) = 0;
+    // The same as bytes, also of what is not flushed: through <= end().last. LOG_CLOSED when that cannot be had any more,
+    // NOT_FOUND when a cut took it away meanwhile.
+    virtual Result<RecordBytes> read_bytes(Fiber& fiber, Sequence from, Sequence through,
+                                           std::uint64_t max_bytes) = 0;
+    // Of the record; errors as of read_bytes.
+    virtual Result<LeaderEpoch> epoch_at(Fiber& fiber, Sequence sequence) = 0;
     virtual LogStats stats() const = 0;
 
+    // Takes away what stands behind keep_through (<= last_sequence()). Nobody else appends meanwhile.
+    virtual Result<void> cut(Fiber& fiber, Sequence keep_through) = 0;
+    // Flushes all and writes a checkpoint: what turns out bad later is damage. LOG_CLOSED, DAMAGED, those of Disk.
+    virtual Result<void> make_durable(Fiber& fiber) = 0;
     // Flushes, writes a checkpoint, ends the fibers. No append afterwards.
     virtual Result<void> close(Fiber& fiber) = 0;
     // After close: remove_log_files.

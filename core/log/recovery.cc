@@ -16,7 +16,8 @@ struct Listed {
 
 class Recovery {
   public:
-    Recovery(Env& env, std::string folder) : env_(env), folder_(std::move(folder)) {}
+    Recovery(Env& env, std::string folder, const std::function<Result<void>(Fiber&)>& before_repair)
+        : env_(env), folder_(std::move(folder)), before_repair_(before_repair) {}
 
     Result<RecoveredLog> run(Fiber& fiber) {
         MORTAR_TRY(list_segments(fiber));
@@ -28,6 +29,7 @@ class Recovery {
         if (listed_.empty()) {
             if (log_.checkpointed_next > Sequence(1))
                 found_damage(Sequence(1), "all segments are gone");
+            claim(log_.checkpointed_next);
             return std::move(log_);
         }
         // A process that died between rename and sync left a name that a power loss still takes away, with all that would be
@@ -38,7 +40,12 @@ class Recovery {
         MORTAR_TRY(find_start(fiber, checkpoint));
         while (!log_.faulty_from && !finished_)
             MORTAR_TRY(walk_segment(fiber));
-        if (!log_.faulty_from) MORTAR_TRY(secure_last_batch(fiber));
+        if (log_.faulty_from) {
+            MORTAR_TRY(find_claim(fiber));
+        } else {
+            if (log_.is_tail_torn && before_repair_) MORTAR_TRY(before_repair_(fiber));
+            MORTAR_TRY(secure_last_batch(fiber));
+        }
         for (const Listed& listed : listed_)
             log_.size_bytes += listed.size_bytes;
         for (const auto& segment : log_.segments)
@@ -61,7 +68,7 @@ class Recovery {
         });
         for (const Listed& listed : listed_) {
             log_.segments.push_back(
-                std::make_unique<Segment>(env_.disk, folder_, listed.base_sequence));
+                std::make_shared<Segment>(env_.disk, folder_, listed.base_sequence));
         }
         return {};
     }
@@ -96,14 +103,15 @@ class Recovery {
         const Sequence last_durable(checkpoint->next_sequence.value - 1);
         const std::size_t holder = segment_of(last_durable);
         if (!listed_[holder].has_head) return {};
-        const auto end = MORTAR_TRY(log_.segments[holder]->end_of(fiber, last_durable));
-        if (end != SEGMENT_HEAD_BYTES + checkpoint->durable_offset) {
+        const auto last = MORTAR_TRY(log_.segments[holder]->locate(fiber, last_durable));
+        if (!last || last->end_offset != SEGMENT_HEAD_BYTES + checkpoint->durable_offset) {
             MORTAR_SOMETIMES(true, "log: checkpoint does not fit, all is read");
             return {};
         }
         segment_ = holder;
         next_ = checkpoint->next_sequence;
-        place_ = *end;
+        place_ = last->end_offset;
+        log_.last_leader_epoch = last->leader_epoch;
         return {};
     }
 
@@ -125,6 +133,7 @@ class Recovery {
             const auto found = MORTAR_TRY(scan.next(fiber, next_));
             if (!found) break;
             segment.note_record(found->record, found->file_offset);
+            log_.last_leader_epoch = found->record.leader_epoch;
             if (starts_batch(found->file_offset, SEGMENT_HEAD_BYTES)) {
                 batch_first_ = next_;
                 batch_place_ = found->file_offset;
@@ -167,10 +176,10 @@ class Recovery {
                 return {};
             }
             scan.set_place(0);
-            tail_is_torn_ = true;
+            log_.is_tail_torn = true;
         } else {
-            tail_is_torn_ = MORTAR_TRY(scan.anything_behind(fiber));
-            if (!tail_is_torn_) return {};
+            log_.is_tail_torn = MORTAR_TRY(scan.anything_behind(fiber));
+            if (!log_.is_tail_torn) return {};
         }
         const std::uint64_t torn_at = scan.place();
         const auto evidence =
@@ -193,8 +202,9 @@ class Recovery {
         const bool is_empty = listed_[segment_].base_sequence == next_;
         log_.next_sequence = next_;
         if (is_known_durable) {
-            if (!tail_is_torn_) log_.append_offset = is_empty ? place_ : batch_start_after(place_);
-            if (tail_is_torn_ && is_empty) drop_last_segment();  // the next one takes its name
+            if (!log_.is_tail_torn)
+                log_.append_offset = is_empty ? place_ : batch_start_after(place_);
+            if (log_.is_tail_torn && is_empty) drop_last_segment();  // the next one takes its name
             return {};
         }
         MORTAR_SOMETIMES(true, "log: last batch copied to a new segment");
@@ -208,7 +218,7 @@ class Recovery {
         } else {
             trim_old(fiber, old_segment);
         }
-        log_.segments.push_back(std::make_unique<Segment>(env_.disk, folder_, batch_first_));
+        log_.segments.push_back(std::make_shared<Segment>(env_.disk, folder_, batch_first_));
         listed_.push_back({batch_first_, made.end_offset, true});
         log_.end_segment = log_.segments.size() - 1;
         log_.end_offset = made.end_offset;
@@ -245,6 +255,38 @@ class Recovery {
         listed_.pop_back();
     }
 
+    // All before next was there.
+    void claim(Sequence next) {
+        const Sequence last(next.value - 1);
+        if (last <= log_.claimed_end.last) return;
+        log_.claimed_end = {last, std::max(log_.claimed_end.leader_epoch, log_.last_leader_epoch)};
+    }
+
+    // The last record that is whole stands in the last segment, or that one never had one: it was made after all before it
+    // were synced.
+    Result<void> find_claim(Fiber& fiber) {
+        claim(log_.next_sequence);
+        claim(log_.checkpointed_next);
+        claim(listed_.back().base_sequence);
+        Segment& last_segment = *log_.segments.back();
+        RecordScan scan(MORTAR_TRY(last_segment.file(fiber)), SEGMENT_HEAD_BYTES,
+                        SCAN_BLOCK_BYTES_MAX);
+        Sequence expected = listed_.back().base_sequence;
+        while (true) {
+            auto found = MORTAR_TRY(scan.next(fiber, expected));
+            if (!found)
+                found = MORTAR_TRY(
+                    scan.search(fiber, expected, Sequence(UINT64_MAX), false, UINT64_MAX));
+            if (!found) break;
+            log_.last_leader_epoch = found->record.leader_epoch;
+            expected = found->record.sequence.next();
+            claim(expected);
+        }
+        log_.is_tail_torn = MORTAR_TRY(scan.anything_behind(fiber));
+        log_.read_bytes += scan.bytes_read();
+        return {};
+    }
+
     void found_damage(Sequence from, std::string what) {
         log_.faulty_from = from;
         log_.next_sequence = from;
@@ -253,6 +295,7 @@ class Recovery {
 
     Env& env_;
     std::string folder_;
+    const std::function<Result<void>(Fiber&)>& before_repair_;
     RecoveredLog log_;
     std::vector<Listed> listed_;  // as log_.segments
     std::size_t segment_ = 0;     // being walked
@@ -260,14 +303,14 @@ class Recovery {
     std::uint64_t place_ = SEGMENT_HEAD_BYTES;
     Sequence batch_first_{1};  // of the last batch walked, or where the walk began
     std::uint64_t batch_place_ = 0;
-    bool tail_is_torn_ = false;
     bool finished_ = false;
 };
 
 }  // namespace
 
-Result<RecoveredLog> recover_log(Fiber& fiber, Env& env, const std::string& folder) {
-    return Recovery(env, folder).run(fiber);
+Result<RecoveredLog> recover_log(Fiber& fiber, Env& env, const std::string& folder,
+                                 const std::function<Result<void>(Fiber&)>& before_repair) {
+    return Recovery(env, folder, before_repair).run(fiber);
 }
 
 }  // namespace mortar

@@ -12,11 +12,16 @@
 //           Honest limit: damage inside the last batch of a log, acknowledged but with nothing written after it, cannot be told
 //           from an unfinished write by this node alone. A checkpoint (every checkpoint_every_bytes, at a roll, at close)
 //           or one later batch ends that.
-// Errors:   UNSUPPORTED_FORMAT (nothing on disk was changed), IO_ERROR, NO_SPACE. Damage is a result, not an error.
+//           A cluster must know more: where the tail is torn the log may have held more than it holds now (is_tail_torn), and
+//           once it is left behind nobody sees that any more. So before_repair is called first. A damaged log says what it
+//           once held for certain (claimed_end), so that nobody with less is taken for complete.
+// Errors:   UNSUPPORTED_FORMAT (nothing on disk was changed), IO_ERROR, NO_SPACE, those of before_repair. Damage is a
+//           result, not an error.
 // Suspends: recover_log.   Durable: all of the recovered log, once it returns OK.
 // Source:   design 3, contract 7, cases DUR-09, COR-01, COR-07, COR-10 to COR-13.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,20 +33,26 @@
 namespace mortar {
 
 struct RecoveredLog {
-    std::vector<std::unique_ptr<Segment>> segments;  // ascending
+    std::vector<std::shared_ptr<Segment>> segments;  // ascending
     Sequence next_sequence{1};
+    LeaderEpoch last_leader_epoch;  // of the record before next_sequence
     Sequence checkpointed_next{1};
     std::size_t end_segment = 0;   // which of segments holds the last record
     std::uint64_t end_offset = 0;  // where that record ends
     // Where the next batch may start in the last segment; nothing: the next record starts a new segment.
     std::optional<std::uint64_t> append_offset;
     std::optional<Sequence> faulty_from;
+    LogEnd claimed_end;  // when faulty: the last record of which there is evidence
+    // Something stands behind the last record that is not one.
+    bool is_tail_torn = false;
     std::string damage;                // what was found, for the log line
     std::uint64_t cut_tail_bytes = 0;  // left behind as torn, 0 for none
     std::uint64_t size_bytes = 0;
     std::uint64_t read_bytes = 0;
 };
 
-Result<RecoveredLog> recover_log(Fiber& fiber, Env& env, const std::string& folder);
+// before_repair, if any, is called once when the tail is torn, before anything on disk changes.
+Result<RecoveredLog> recover_log(Fiber& fiber, Env& env, const std::string& folder,
+                                 const std::function<Result<void>(Fiber&)>& before_repair = {});
 
 }  // namespace mortar

@@ -161,7 +161,8 @@ Result<std::optional<RecordScan::Found>> RecordScan::record_at(Fiber& fiber,
     bytes = MORTAR_TRY(view(fiber, file_offset, size_bytes));
     const Result<Record> record = parse_record(bytes);
     if (!record.ok()) return std::optional<Found>();
-    return std::optional<Found>(Found{*record, file_offset, file_offset + size_bytes, block_});
+    return std::optional<Found>(
+        Found{*record, file_offset, file_offset + size_bytes, bytes, block_});
 }
 
 // --- files
@@ -211,40 +212,61 @@ void Segment::note_record(const Record& record, std::uint64_t file_offset) {
 
 Result<RecordBatch> Segment::read(Fiber& fiber, Sequence from, Sequence last,
                                   std::uint64_t bytes_max) {
+    RecordBatch batch;
+    MORTAR_TRY(read_each(fiber, from, last, bytes_max, [&batch](const RecordScan::Found& found) {
+        if (batch.owners.empty() || batch.owners.back() != found.owner)
+            batch.owners.push_back(found.owner);
+        batch.records.push_back(found.record);
+    }));
+    return batch;
+}
+
+Result<RecordBytes> Segment::read_bytes(Fiber& fiber, Sequence from, Sequence last,
+                                        std::uint64_t bytes_max) {
+    RecordBytes bytes;
+    MORTAR_TRY(read_each(fiber, from, last, bytes_max, [&bytes](const RecordScan::Found& found) {
+        bytes.add(found.record.sequence, found.bytes, found.owner);
+    }));
+    return bytes;
+}
+
+template <class Take>
+Result<void> Segment::read_each(Fiber& fiber, Sequence from, Sequence last, std::uint64_t bytes_max,
+                                const Take& take) {
     MORTAR_ASSERT(from >= base_sequence_ && from <= last);
     const std::size_t block_bytes = static_cast<std::size_t>(
         std::clamp<std::uint64_t>(bytes_max, SCAN_BLOCK_BYTES_MIN, SCAN_BLOCK_BYTES_MAX));
     RecordScan scan = MORTAR_TRY(scan_at(fiber, from, block_bytes));
-    RecordBatch batch;
     std::uint64_t bytes = 0;
     Sequence sequence = from;
-    while (sequence <= last && (batch.records.empty() || bytes < bytes_max)) {
+    while (sequence <= last && (sequence == from || bytes < bytes_max)) {
         const auto found = MORTAR_TRY(scan.next(fiber, sequence));
         if (!found) {
             // What was read before the bad place is good; the next read meets it first.
-            if (batch.records.empty()) return mismatch(sequence, scan.place());
+            if (sequence == from) return mismatch(sequence, scan.place());
             break;
         }
         note_record(found->record, found->file_offset);
         bytes += found->end_offset - found->file_offset;
-        if (batch.owners.empty() || batch.owners.back() != found->owner) {
-            batch.owners.push_back(found->owner);
-        }
-        batch.records.push_back(found->record);
+        take(*found);
         sequence = sequence.next();
     }
     recent_[next_recent_] = {sequence, scan.place()};
     next_recent_ = (next_recent_ + 1) % RECENT_COUNT;
-    return batch;
+    return {};
 }
 
-Result<std::optional<std::uint64_t>> Segment::end_of(Fiber& fiber, Sequence sequence) {
+Result<std::optional<Segment::Located>> Segment::locate(Fiber& fiber, Sequence sequence) {
     Result<RecordScan> scan = scan_at(fiber, sequence, SCAN_BLOCK_BYTES_MIN);
-    if (scan.is(ErrorCode::CHECKSUM_MISMATCH)) return std::optional<std::uint64_t>();
+    if (scan.is(ErrorCode::CHECKSUM_MISMATCH)) return std::optional<Located>();
     if (!scan.ok()) return std::move(scan).error();
     const auto found = MORTAR_TRY(scan->next(fiber, sequence));
-    if (!found) return std::optional<std::uint64_t>();
-    return std::optional<std::uint64_t>(found->end_offset);
+    if (!found) return std::optional<Located>();
+    return std::optional<Located>(Located{found->end_offset, found->record.leader_epoch});
+}
+
+void Segment::forget_behind(Sequence last) {
+    if (index_.remove_behind(last)) index_changed_ = true;
 }
 
 Result<void> Segment::save_index(Fiber& fiber) {

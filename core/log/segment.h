@@ -21,6 +21,7 @@
 #include "core/log/index.h"
 #include "core/log/layout.h"
 #include "core/log/record.h"
+#include "core/log/record_bytes.h"
 
 namespace mortar {
 
@@ -49,6 +50,7 @@ class RecordScan {
         Record record;
         std::uint64_t file_offset = 0;
         std::uint64_t end_offset = 0;
+        ByteSpan bytes;
         std::shared_ptr<const void> owner;  // of the record's bytes
     };
     RecordScan(std::shared_ptr<File> file, std::uint64_t file_offset,
@@ -111,10 +113,19 @@ class Segment {
     void note_record(const Record& record, std::uint64_t file_offset);
     // from..last must be in the file; at least one record, about bytes_max.
     Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence last, std::uint64_t bytes_max);
+    // The same records as they stand there.
+    Result<RecordBytes> read_bytes(Fiber& fiber, Sequence from, Sequence last,
+                                   std::uint64_t bytes_max);
     // The record that the latest CHECKSUM_MISMATCH was about.
     Sequence mismatched() const { return mismatched_; }
+    struct Located {
+        std::uint64_t end_offset = 0;
+        LeaderEpoch leader_epoch;
+    };
     // Where the record ends; nothing when it cannot be found.
-    Result<std::optional<std::uint64_t>> end_of(Fiber& fiber, Sequence sequence);
+    Result<std::optional<Located>> locate(Fiber& fiber, Sequence sequence);
+    // The log was cut: the segment ends with this record.
+    void forget_behind(Sequence last);
     // Writes the index to a new file and swaps it in, if it holds what the file does not.
     Result<void> save_index(Fiber& fiber);
 
@@ -125,6 +136,10 @@ class Segment {
     };
     static constexpr std::size_t RECENT_COUNT = 8;
 
+    // take is called with each record in turn; at least one, or CHECKSUM_MISMATCH.
+    template <class Take>
+    Result<void> read_each(Fiber& fiber, Sequence from, Sequence last, std::uint64_t bytes_max,
+                           const Take& take);
     // A scan that stands before the record from, and what it found while it looked for it.
     Result<RecordScan> scan_at(Fiber& fiber, Sequence from, std::size_t block_bytes);
     Result<void> load_index(Fiber& fiber);

@@ -50,29 +50,62 @@ bool TailCache::holds(Sequence sequence) const {
            sequence < held_.back().first.plus(held_.back().records.size());
 }
 
+void TailCache::cut(Sequence last) {
+    while (!held_.empty() && held_.back().first > last) {
+        bytes_ -= held_.back().chunk->capacity;
+        budget_->remove(held_.back().place);
+        writer_.let_go(*held_.back().chunk);
+        held_.pop_back();
+    }
+    if (!held_.empty() && holds(last)) {
+        std::vector<ByteSpan>& records = held_.back().records;
+        records.resize(static_cast<std::size_t>(sequence_distance(held_.back().first, last)) + 1);
+    }
+}
+
 Result<RecordBatch> TailCache::read(Sequence from, Sequence last, std::uint64_t bytes_max) const {
+    RecordBatch batch;
+    MORTAR_TRY(read_each(
+        from, last, bytes_max,
+        [&batch](const Record& record, ByteSpan, const std::shared_ptr<WriteChunk>& chunk) {
+            if (batch.owners.empty() || batch.owners.back() != chunk) batch.owners.push_back(chunk);
+            batch.records.push_back(record);
+        }));
+    return batch;
+}
+
+Result<RecordBytes> TailCache::read_bytes(Sequence from, Sequence last,
+                                          std::uint64_t bytes_max) const {
+    RecordBytes bytes;
+    MORTAR_TRY(read_each(from, last, bytes_max,
+                         [&bytes](const Record& record, ByteSpan record_bytes,
+                                  const std::shared_ptr<WriteChunk>& chunk) {
+                             bytes.add(record.sequence, record_bytes, chunk);
+                         }));
+    return bytes;
+}
+
+template <class Take>
+Result<void> TailCache::read_each(Sequence from, Sequence last, std::uint64_t bytes_max,
+                                  const Take& take) const {
     MORTAR_ASSERT(holds(from));
     auto chunk = std::upper_bound(held_.begin(), held_.end(), from,
                                   [](Sequence s, const Held& held) { return s < held.first; });
-    RecordBatch batch;
     std::uint64_t bytes = 0;
     for (--chunk; chunk != held_.end(); ++chunk) {
         const std::uint64_t skip = from > chunk->first ? sequence_distance(chunk->first, from) : 0;
         for (std::size_t i = static_cast<std::size_t>(skip); i < chunk->records.size(); ++i) {
             const Sequence sequence = chunk->first.plus(i);
-            if (sequence > last || (bytes >= bytes_max && !batch.records.empty())) return batch;
+            if (sequence > last || (bytes >= bytes_max && sequence != from)) return {};
             const Record record = MORTAR_TRY(parse_record(chunk->records[i]));
             if (record.sequence != sequence) {
                 return make_error(ErrorCode::CHECKSUM_MISMATCH, "tail cache: wrong record");
             }
-            if (batch.owners.empty() || batch.owners.back() != chunk->chunk) {
-                batch.owners.push_back(chunk->chunk);
-            }
             bytes += chunk->records[i].size();
-            batch.records.push_back(record);
+            take(record, chunk->records[i], chunk->chunk);
         }
     }
-    return batch;
+    return {};
 }
 
 }  // namespace mortar

@@ -3,7 +3,7 @@
 //            first: of this log when they are more than bytes_max, of whichever log holds the oldest when all logs of the
 //            budget hold more than that allows. The newest chunk stays, however large.
 // Owns:      its share of the writer's chunks; batches handed out share them further.
-// Invariant: add is called with every record appended, in order. A chunk dropped is kept by no writer for its next records.
+// Invariant: add is called with every record appended, in order, and cut with every cut. A chunk dropped is kept by no writer for its next records.
 // Source:    design 6 (bounds: memory <= budget), 7 (consuming reads from the tail cache; no scan).
 #pragma once
 
@@ -59,6 +59,10 @@ class TailCache {
     bool holds(Sequence sequence) const;
     // from must be held. About bytes_max of records, at least one. CHECKSUM_MISMATCH if memory went bad.
     Result<RecordBatch> read(Sequence from, Sequence last, std::uint64_t bytes_max) const;
+    // The same records as spans into the writer's chunks.
+    Result<RecordBytes> read_bytes(Sequence from, Sequence last, std::uint64_t bytes_max) const;
+    // Forgets the records behind last.
+    void cut(Sequence last);
 
   private:
     friend class TailBudget;
@@ -69,6 +73,10 @@ class TailCache {
         TailBudget::Place place;
     };
     void drop_oldest();
+    // take(record, its bytes, the chunk that they are in) is called with each record in turn.
+    template <class Take>
+    Result<void> read_each(Sequence from, Sequence last, std::uint64_t bytes_max,
+                           const Take& take) const;
 
     LogWriter& writer_;
     std::uint64_t bytes_max_;

@@ -86,6 +86,27 @@ void LogWriter::fail(Error error) {
     if (on_flushed_) on_flushed_();
 }
 
+Result<void> LogWriter::flush(Fiber& fiber) {
+    const std::uint64_t mark = appended_mark_;
+    while (!failure_ && flushed_mark_ < mark)
+        MORTAR_TRY(flushed_.wait(fiber));
+    if (failure_) return closed_error();
+    return {};
+}
+
+Result<void> LogWriter::release_file(Fiber& fiber) {
+    const std::uint64_t mark = appended_mark_;
+    while (!failure_ && !(steps_.empty() && writer_idle_))
+        MORTAR_TRY(flushed_.wait(fiber));
+    while (!failure_ && growing_)
+        MORTAR_TRY(grow_changed_.wait(fiber));
+    if (failure_ || closing_) return closed_error();
+    MORTAR_ASSERT(appended_mark_ == mark && flushed_mark_ == mark);
+    file_ = nullptr;
+    has_file_ = false;
+    return {};
+}
+
 Result<void> LogWriter::close(Fiber& fiber) {
     closing_ = true;
     seal_batch();

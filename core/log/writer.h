@@ -7,7 +7,7 @@
 // Errors:   failure() is set once by a failed open, write or sync and stays: nothing is written or synced afterwards, since
 //           after a failed sync nobody knows what the disk holds. append answers LOG_CLOSED then.
 //           A full disk is no failure while growing ahead, only when a batch does not fit.
-// Suspends: close.   Durable: all up to flushed_mark().
+// Suspends: flush, release_file, close.   Durable: all up to flushed_mark().
 // Invariant: flushed_mark() <= appended_mark(); both only grow. At most one batch is written and not yet synced.
 // Source:   design 3 and 7, contract 7 (files grow ahead), style (log/writer).
 #pragma once
@@ -71,7 +71,7 @@ class LogWriter {
     LogWriter(const LogWriter&) = delete;
     LogWriter& operator=(const LogWriter&) = delete;
 
-    // Must come before the first append.
+    // Must come before the first append, and before the one after release_file.
     void switch_file(NextFile next);
     Result<Appended> append(ByteSpan bytes);
     // Like append, but the caller fills Appended::bytes before it suspends.
@@ -91,6 +91,10 @@ class LogWriter {
     void fail(Error error);
     const WriterStats& stats() const { return stats_; }
 
+    // Until all that is appended now is flushed. LOG_CLOSED, CANCELLED.
+    Result<void> flush(Fiber& fiber);
+    // The same, and from then on nothing of this writer touches the file. Nobody appends meanwhile.
+    Result<void> release_file(Fiber& fiber);
     // Flushes what is queued (unless failed) and ends the fibers; no append afterwards. Not ended by a cancel.
     // The failure, if any.
     Result<void> close(Fiber& fiber);

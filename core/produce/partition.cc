@@ -28,7 +28,12 @@ class UnopenedLog final : public PartitionLog {
         : env_(env), folder_(std::move(folder)), failure_(std::move(error)) {}
 
     Result<Sequence> append(const Record&) override { return closed_error(); }
+    Result<void> append_bytes(ByteSpan, const std::function<void(const Record&)>&) override {
+        return closed_error();
+    }
     Sequence last_sequence() const override { return {}; }
+    LogEnd end() const override { return {}; }
+    bool is_tail_torn() const override { return false; }
     Sequence flushed_sequence() const override { return {}; }
     std::uint64_t unflushed_bytes() const override { return 0; }
     void set_on_flushed(std::function<void()>) override {}
@@ -38,7 +43,13 @@ class UnopenedLog final : public PartitionLog {
     Result<RecordBatch> read(Fiber&, Sequence, Sequence, std::uint64_t) override {
         return closed_error();
     }
+    Result<RecordBytes> read_bytes(Fiber&, Sequence, Sequence, std::uint64_t) override {
+        return closed_error();
+    }
+    Result<LeaderEpoch> epoch_at(Fiber&, Sequence) override { return closed_error(); }
     LogStats stats() const override { return {}; }
+    Result<void> cut(Fiber&, Sequence) override { return closed_error(); }
+    Result<void> make_durable(Fiber&) override { return closed_error(); }
     Result<void> close(Fiber&) override { return {}; }
     Result<void> remove_files(Fiber& fiber) override {
         return remove_log_files(fiber, env_, folder_);

@@ -13,16 +13,15 @@
 // Source:   design 4.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/env/fiber.h"
+#include "core/log/record_bytes.h"
 
 namespace mortar {
 
@@ -31,20 +30,6 @@ inline constexpr PartitionKey METADATA_LOG{};
 
 // "metadata", or "<topic_id>/<partition>".
 std::string log_name(PartitionKey key);
-
-struct LogEnd {
-    Sequence last;             // 0 = empty
-    LeaderEpoch leader_epoch;  // of the last record; 0 when empty
-    bool operator==(const LogEnd&) const = default;
-};
-
-struct RecordBytes {
-    Sequence first;
-    Sequence last;
-    std::vector<ByteSpan> parts;
-    std::vector<std::shared_ptr<const void>> owners;
-    std::size_t size_bytes = 0;
-};
 
 struct MetadataSnapshot {
     Sequence through;

@@ -112,7 +112,23 @@ class FakeLog : public PartitionLog {
         unflushed_bytes_ += record_bytes(record.key.size(), record.value.size());
         return last_sequence();
     }
+    Result<void> append_bytes(ByteSpan records,
+                              const std::function<void(const Record&)>& on_record) override {
+        while (!records.empty()) {
+            const Record record = MORTAR_TRY(parse_record(records));
+            MORTAR_TRY(append(record));
+            on_record(record);
+            records = records.subspan(record_bytes(record));
+        }
+        return {};
+    }
     Sequence last_sequence() const override { return Sequence(disk_.records.size()); }
+    LogEnd end() const override {
+        return disk_.records.empty()
+                   ? LogEnd{}
+                   : LogEnd{last_sequence(), disk_.records.back().record.leader_epoch};
+    }
+    bool is_tail_torn() const override { return false; }
     Sequence flushed_sequence() const override { return Sequence(disk_.flushed_count); }
     std::uint64_t unflushed_bytes() const override { return unflushed_bytes_; }
     void set_on_flushed(std::function<void()> on_flushed) override {
@@ -134,7 +150,34 @@ class FakeLog : public PartitionLog {
         }
         return batch;
     }
+    Result<RecordBytes> read_bytes(Fiber& fiber, Sequence from, Sequence through,
+                                   std::uint64_t max_bytes) override {
+        const RecordBatch batch = MORTAR_TRY(read(fiber, from, through, max_bytes));
+        auto all = std::make_shared<ByteVector>();
+        for (const Record& record : batch.records)
+            encode_record(*all, record);
+        RecordBytes bytes;
+        bytes.first = from;
+        bytes.last = batch.records.back().sequence;
+        bytes.parts.push_back(*all);
+        bytes.size_bytes = all->size();
+        bytes.owners.push_back(std::move(all));
+        return bytes;
+    }
+    Result<LeaderEpoch> epoch_at(Fiber&, Sequence sequence) override {
+        return disk_.records[sequence.value - 1].record.leader_epoch;
+    }
     LogStats stats() const override { return {}; }
+    Result<void> cut(Fiber&, Sequence keep_through) override {
+        disk_.records.resize(keep_through.value);
+        disk_.flushed_count = disk_.records.size();
+        unflushed_bytes_ = 0;
+        return {};
+    }
+    Result<void> make_durable(Fiber&) override {
+        flush();
+        return {};
+    }
     Result<void> close(Fiber&) override { return {}; }
     Result<void> remove_files(Fiber&) override {
         disk_.records.clear();

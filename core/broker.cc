@@ -123,15 +123,18 @@ Result<void> Broker::listen() {
 Result<void> Broker::recover(Fiber& fiber) {
     const Config& config = options_.config;
     const std::optional<Promise> last = MORTAR_TRY(load_promise(fiber, env_.disk));
-    Promise promise{config.node_id, parts_->folder->identity().cluster_id, LeaderEpoch(1)};
-    if (last.has_value()) promise.leader_epoch = last->leader_epoch.next();
-    if (promise.leader_epoch.value > LEADER_EPOCH_MAX) {
+    Promise promise = last.value_or(Promise{});
+    promise.node_id = promise.promised_to = config.node_id;
+    promise.cluster_id = parts_->folder->identity().cluster_id;
+    promise.promised_epoch = promise.promised_epoch.next();
+    promise.installed_epoch = promise.promised_epoch;
+    if (promise.promised_epoch.value > LEADER_EPOCH_MAX) {
         return make_error(ErrorCode::LIMIT_REACHED, "replica/state: all leader epochs are used up");
     }
-    parts_->leader_epoch = promise.leader_epoch;
+    parts_->leader_epoch = promise.promised_epoch;
 
     parts_->metadata = MORTAR_TRY(MetadataLog::open(
-        fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records, promise.leader_epoch));
+        fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records, promise.promised_epoch));
     if (parts_->metadata->is_quarantined())
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
     // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
@@ -156,7 +159,7 @@ Result<void> Broker::recover(Fiber& fiber) {
     delivery.delivery_lease = milliseconds(config.delivery_lease_ms);
     delivery.poll_max_wait = milliseconds(config.poll_max_wait_ms);
     delivery.credit_initial_count = config.credit_initial_count;
-    delivery.leader_epoch = promise.leader_epoch;
+    delivery.leader_epoch = promise.promised_epoch;
     delivery.ledger_bytes_min = options_.ledger_bytes_min;
     parts_->delivery =
         MORTAR_TRY(Delivery::open(fiber, env_, *parts_->metadata, *parts_->partitions, delivery));

@@ -310,10 +310,18 @@ Dumped dump_meta_snapshot(ByteSpan bytes, const std::string& path) {
 Dumped dump_promise(ByteSpan bytes, const std::string& path) {
     const Result<Promise> promise = decode_promise(bytes);
     if (!promise.ok()) return bad_file("replica state", promise.error(), path);
-    std::cout << "replica state version=" << int{PROMISE_VERSION}
+    std::cout << "replica state version=" << std::to_integer<int>(bytes[PROMISE_MAGIC.size()])
               << " node_id=" << promise->node_id.value
               << " cluster_id=" << to_hex(promise->cluster_id)
-              << " leader_epoch=" << promise->leader_epoch.value << "\n";
+              << " promised_epoch=" << promise->promised_epoch.value
+              << " promised_to=" << promise->promised_to.value
+              << " installed_epoch=" << promise->installed_epoch.value << "\n";
+    for (const LogMark& mark : promise->marks) {
+        std::cout << "mark topic_id=" << mark.log.topic_id.value
+                  << " partition=" << mark.log.partition.value
+                  << " uncertain=" << (mark.is_uncertain ? "yes" : "no")
+                  << " faulty_from=" << mark.faulty_from.value << "\n";
+    }
     return {};
 }
 

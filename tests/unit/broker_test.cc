@@ -357,7 +357,7 @@ TEST_F(BrokerTest, refuses_a_segment_of_a_newer_version_by_its_path) {
     }
     std::optional<LeaderEpoch> stored;
     node.scheduler().spawn("test.epoch", [this, &stored](Fiber& fiber) {
-        stored = load_promise(fiber, node.disk()).value()->leader_epoch;
+        stored = load_promise(fiber, node.disk()).value()->promised_epoch;
     });
     world.run_for(seconds(1));
     EXPECT_EQ(stored, LeaderEpoch(1));

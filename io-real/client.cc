@@ -9,6 +9,7 @@
 #include "core/client/consumer.h"
 #include "core/client/producer.h"
 #include "core/fiber/deadline.h"
+#include "io-real/address.h"
 #include "io-real/real_env.h"
 #include "io-real/threads.h"
 
@@ -349,10 +350,18 @@ void Client::Impl::close() {
 }
 
 Result<Client> Client::connect(ClientOptions options) {
+    options.addresses = mortar::client::split_addresses(options.addresses);
     if (options.addresses.empty() || options.buffered_count_max == 0) {
         return to_public(
             mortar::make_error(ErrorCode::INVALID_ARGUMENT,
                                "at least one address, and room for one message, are needed"));
+    }
+    for (const std::string& address : options.addresses) {
+        // What no waiting makes right.
+        const mortar::Result<mortar::HostPort> parsed = mortar::parse_host_port(address);
+        if (!parsed.ok())
+            return to_public(
+                mortar::make_error(ErrorCode::INVALID_ARGUMENT, parsed.error().detail));
     }
     if (options.token.size() > mortar::wire::MAX_TOKEN_LEN) {
         return to_public(

@@ -85,8 +85,9 @@ class [[nodiscard]] Result<void> {
 };
 
 struct ClientOptions {
-    std::vector<std::string> addresses = {
-        "127.0.0.1:7188"};  // host:port of any brokers of the cluster
+    // host:port of any brokers of the cluster, one an entry or several with commas; the more, the sooner a new leader is
+    // found. Leaders that a broker names are followed even if they are not here.
+    std::vector<std::string> addresses = {"127.0.0.1:7188"};
     std::string token{};
     // How long connect waits for a broker. Afterwards the client reconnects by itself, for ever.
     std::chrono::milliseconds connect_timeout{10'000};

@@ -10,7 +10,7 @@ namespace mortar::client {
 
 namespace {
 
-// Between two tries of a refused request; a lost connection has its own backoff.
+// Between two tries of a request that was refused on a connection that goes on.
 constexpr Duration RETRY_PAUSE = milliseconds(100);
 
 ByteVector declare_frame(std::string_view name, std::uint16_t partition_count,
@@ -35,6 +35,11 @@ Result<TopicInfo> declare(Fiber& fiber, const ClientEnv& env, Link& link, std::s
                      declared.created == wire::DeclareOutcome::IDEMPOTENT_OK};
 }
 
+Error gave_up(const Link& link, const std::string& last_reason) {
+    return make_error(ErrorCode::TIMED_OUT, fmt::format("gave up; the last answer was {}; tried {}",
+                                                        last_reason, link.tried()));
+}
+
 }  // namespace
 
 Result<ByteVector> request_until(Fiber& fiber, const ClientEnv& env, Link& link, wire::Op op,
@@ -43,18 +48,19 @@ Result<ByteVector> request_until(Fiber& fiber, const ClientEnv& env, Link& link,
     while (true) {
         Result<void> up = link.wait_up(fiber, deadline);
         if (up.is(ErrorCode::TIMED_OUT) && !last_reason.empty()) {
-            return make_error(ErrorCode::TIMED_OUT, "gave up; the last answer was " + last_reason);
+            return gave_up(link, last_reason);
         }
         MORTAR_TRY(std::move(up));
         Result<ByteVector> answer = link.request(fiber, op, encode());
         if (answer.ok() || answer.is(ErrorCode::CANCELLED)) return answer;
-        const bool lost = answer.is(ErrorCode::CONNECTION_CLOSED);
-        if (!lost && !error_info(answer.error().code).retryable) return answer;
+        const bool is_lost = answer.is(ErrorCode::CONNECTION_CLOSED);
+        if (!is_lost && !error_info(answer.error().code).retryable) return answer;
         last_reason = answer.error().to_string();
         if (env.clock.now() >= deadline) {
-            return make_error(ErrorCode::TIMED_OUT, "gave up; the last answer was " + last_reason);
+            return gave_up(link, last_reason);
         }
-        if (!lost) {
+        // What ended the session has its own backoff.
+        if (!is_lost && link.is_up()) {
             MORTAR_TRY(env.scheduler.sleep_until(
                 fiber, std::min(env.clock.now() + RETRY_PAUSE, deadline)));
         }

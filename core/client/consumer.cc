@@ -235,6 +235,11 @@ void Consumer::on_settled(const Settlement& settlement, Result<ByteSpan> answer)
                       answer.ok() ? Result<void>() : Result<void>(std::move(answer).error()));
     } else if (answer.ok() || answer.is(ErrorCode::UNKNOWN_DELIVERY)) {
         confirm(settlement, found->second);
+    } else if (answer.is(ErrorCode::UNKNOWN_MEMBER)) {
+        // The subscription ended, not the delivery's chance: the message comes again to the next one.
+        answer_waiter(settlement,
+                      make_error(ErrorCode::CONNECTION_CLOSED, answer.error().to_string()));
+        link_.restart(std::move(answer).error());
     } else if (error_info(answer.error().code).retryable) {
         ++found->second.refusal_count;
         const Duration pause = retry_pause(found->second.refusal_count);
@@ -323,8 +328,9 @@ void Consumer::run(Fiber& fiber) {
         } else if (subscribed.is(ErrorCode::CONNECTION_CLOSED)) {
             // The link connects again by itself, after its backoff.
         } else if (may_subscribe_later(subscribed.error().code)) {
+            // A broker that does not lead ended the session: the link looks for the one that does. covers NET-04
+            if (!link_.is_up() || session != link_.session()) continue;
             ++subscribe_failure_count_;
-            if (session != link_.session()) continue;
             const Duration pause = retry_pause(subscribe_failure_count_);
             if (!env_.scheduler.sleep_until(fiber, env_.clock.now() + pause).ok()) return;
         } else {

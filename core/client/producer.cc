@@ -246,7 +246,9 @@ void Producer::on_answer(Partition& partition, std::uint64_t number, Result<Byte
 }
 
 void Producer::on_failure(Partition& partition, Entry& entry, Error error) {
-    if (!is_local(error.code) && partition.reset == Reset::NONE) partition.back_off = true;
+    // What ended the session has the link's backoff: at the next leader nothing waits.
+    const bool session_goes_on = !is_local(error.code) && link_.is_up();
+    if (session_goes_on && partition.reset == Reset::NONE) partition.back_off = true;
     partition.draining = true;
     if (should_retry(partition, entry, error)) {
         if (error_info(error.code).outcome == ErrorOutcome::UNKNOWN) entry.maybe_stored = true;
@@ -414,8 +416,9 @@ void Producer::expire(Partition& partition, MonoTime now) {
     for (Entry& entry : partition.entries) {
         if (entry.deadline > now) break;
         if (entry.state == State::DONE || entry.resolved) continue;
-        const std::string reason =
-            link_.is_up() ? "the broker did not accept it" : "the broker cannot be reached";
+        const std::string reason = link_.is_up()
+                                       ? "the broker did not accept it"
+                                       : "the broker cannot be reached: tried " + link_.tried();
         if (entry.ever_sent) {
             resolve_entry(
                 entry,

@@ -171,6 +171,7 @@ class FakeBroker {
     std::map<std::string, Topic, std::less<>> topics;
     std::vector<SeenFrame> seen;
     std::uint64_t connection_count = 0;
+    std::size_t present_door = 0;  // through which the request came that script judges
     std::uint16_t window_count = 0;
     std::vector<wire::NackReason> nacks;
     std::uint64_t progress_count = 0;
@@ -192,11 +193,11 @@ class FakeBroker {
             serve_connection(std::move(conn));
         };
     }
-    void serve_connection(std::unique_ptr<Conn> conn) {
+    void serve_connection(std::unique_ptr<Conn> conn, std::size_t door = 0) {
         ++connection_count;
         auto shared = std::make_shared<std::unique_ptr<Conn>>(std::move(conn));
         scheduler_.spawn("fake.connection",
-                         [this, shared](Fiber& fiber) { serve(fiber, **shared); });
+                         [this, shared, door](Fiber& fiber) { serve(fiber, **shared, door); });
     }
     std::size_t count(wire::Op op) const {
         return static_cast<std::size_t>(std::count_if(
@@ -210,6 +211,7 @@ class FakeBroker {
 
   private:
     struct Session {
+        std::size_t door = 0;
         bool connected = false;
         bool subscribed = false;
         std::uint64_t member_id = 0;
@@ -222,10 +224,11 @@ class FakeBroker {
     };
     static constexpr Duration TICK = milliseconds(2);
 
-    void serve(Fiber& fiber, Conn& conn) {
+    void serve(Fiber& fiber, Conn& conn, std::size_t door) {
         wire::FrameBudget budget;
         wire::FrameReader reader(conn, clock_, budget);
         Session session;
+        session.door = door;
         const std::uint64_t generation = drop_generation_;
         while (generation == drop_generation_) {
             ByteVector out;
@@ -257,6 +260,7 @@ class FakeBroker {
         const auto op = static_cast<wire::Op>(frame.op);
         seen.push_back({op, clock_.now()});
         if (session.pull && op != wire::Op::PULL) answer_pull(session, out);
+        present_door = session.door;
         const Fault fault = script(op, count(op));
         ByteVector answer;
         switch (fault.kind) {

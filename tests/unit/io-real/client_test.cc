@@ -123,12 +123,21 @@ TEST(PublicClient, tells_what_is_wrong) {
 
 TEST(PublicClient, says_when_nobody_listens) {
     ClientOptions options;
-    options.addresses = {"127.0.0.1:1"};
+    options.addresses = {"127.0.0.1:1,127.0.0.1:2"};
     options.connect_timeout = 300ms;
     mortarmq::Result<Client> client = Client::connect(options);
     ASSERT_FALSE(client.ok());
     EXPECT_TRUE(client.error().is("TIMED_OUT"));
-    EXPECT_NE(client.error().text.find("127.0.0.1:1"), std::string::npos);
+    EXPECT_NE(client.error().text.find("127.0.0.1:1 ("), std::string::npos);
+    EXPECT_NE(client.error().text.find("127.0.0.1:2 ("), std::string::npos);
+}
+
+TEST(PublicClient, refuses_addresses_that_no_waiting_makes_right) {
+    for (const char* addresses : {"", " , ", "nowhere", "127.0.0.1:1,nowhere"}) {
+        ClientOptions options;
+        options.addresses = {addresses};
+        EXPECT_TRUE(Client::connect(options).error().is("INVALID_ARGUMENT")) << addresses;
+    }
 }
 
 TEST(PublicClient, manages_topics) {

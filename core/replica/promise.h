@@ -1,8 +1,8 @@
 // promise: what a node must remember of elections, on disk before anyone hears of it:
 // `replica/state`.
 // Shape:    MMRS: magic, u8 version, u32 crc32c of all after it, u16 node_id, 16 bytes cluster_id,
-//           u64 promised_epoch, u16 promised_to, u64 installed_epoch, u32 count of marks,
-//           and for each, ascending by log: u16 topic_id, u16 partition, u8 flags (bit0 uncertain, bit1 faulty), u64 faulty_from (0 unless faulty).
+//           u64 promised_epoch, u16 promised_to, u64 installed_epoch, u32 count of marks, and for each, ascending by log:
+//           u16 topic_id, u16 partition, u8 flags (bit0 uncertain, bit1 faulty), u64 faulty_from (0 unless faulty).
 //           Version 1, of one-node folders, ends with a u64 leader_epoch: promised to itself and installed.
 //           A node without the file is blank: it promises in memory only, and is not blank any more once it installed.
 // Errors:   load: DAMAGED (a lost epoch cannot be guessed), UNSUPPORTED_FORMAT, those of Disk.

@@ -5,7 +5,7 @@ include(GoogleTest)
 
 file(GLOB_RECURSE UNIT_SOURCES CONFIGURE_DEPENDS
   tests/unit/*_test.cc tests/golden/*_test.cc tests/property/*_test.cc)
-add_executable(unit_tests ${UNIT_SOURCES} tools/bench/histogram.cc)
+add_executable(unit_tests ${UNIT_SOURCES} tools/bench/disk_probe.cc tools/bench/histogram.cc tools/bench/load.cc)
 target_link_libraries(unit_tests PRIVATE
   mortar_core fmt::fmt rapidcheck rapidcheck_gtest GTest::gtest GTest::gtest_main)
 foreach(part io_sim io_real nemesis sim)

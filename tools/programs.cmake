@@ -20,8 +20,8 @@ mortar_program(mortarmq tools/mortarmq.cc tools/cli/cli.cc tools/cli/connection_
   tools/cli/topics.cc tools/common/program.cc)
 target_link_libraries(mortarmq PRIVATE mortar_io_real CLI11::CLI11 nlohmann_json::nlohmann_json)
 file(GLOB BENCH_SOURCES CONFIGURE_DEPENDS tools/bench/*.cc)
-mortar_program(mortarmq-bench ${BENCH_SOURCES} tools/common/program.cc)
-target_link_libraries(mortarmq-bench PRIVATE mortar_io_real CLI11::CLI11)
+mortar_program(mortarmq-bench ${BENCH_SOURCES} tools/cli/http_get.cc tools/common/program.cc)
+target_link_libraries(mortarmq-bench PRIVATE mortar_io_real CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 # What people use; tests are built besides.
 add_custom_target(programs DEPENDS mortarmqd mortarmq sim mortarmq-dump mortarmq-hash-token mortarmq-bench)

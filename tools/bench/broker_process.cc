@@ -1,11 +1,11 @@
 #include "tools/bench/broker_process.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -16,7 +16,9 @@
 
 #include "core/base/json.h"
 #include "io-real/os_error.h"
+#include "io-real/real_rng.h"
 #include "tools/bench/disk_probe.h"
+#include "tools/bench/http.h"
 
 namespace mortar::bench {
 namespace {
@@ -61,21 +63,10 @@ Result<std::vector<std::uint16_t>> free_ports(std::size_t count) {
     return ports;
 }
 
-bool is_healthy(std::uint16_t admin_port) {
-    const Socket socket;
-    const sockaddr_in address = loopback(admin_port);
-    if (::connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-        return false;
-    constexpr std::string_view REQUEST =
-        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    if (::send(socket.fd(), REQUEST.data(), REQUEST.size(), MSG_NOSIGNAL) !=
-        static_cast<ssize_t>(REQUEST.size()))
-        return false;
-    constexpr std::string_view YES = "HTTP/1.1 200";
-    std::array<char, YES.size()> answer{};
-    const ssize_t count = ::recv(socket.fd(), answer.data(), answer.size(), MSG_WAITALL);
-    return count == static_cast<ssize_t>(YES.size()) &&
-           std::string_view(answer.data(), answer.size()) == YES;
+bool is_healthy(const std::string& admin_address) {
+    constexpr int HTTP_OK = 200;
+    const Result<cli::HttpAnswer> answer = http_get(admin_address, "/healthz");
+    return answer.ok() && answer->status == HTTP_OK;
 }
 
 std::string read_text(const std::string& path) {
@@ -89,6 +80,29 @@ std::uint64_t number_at(std::string_view text) {
     return number;
 }
 
+std::string new_peer_key() {
+    constexpr int WORDS = 4;  // 32 bytes
+    Rng rng = RealRng().stream("bench.peer_key");
+    std::string key;
+    for (int i = 0; i < WORDS; ++i)
+        key += fmt::format("{:016x}", rng.next());
+    return key;
+}
+
+Result<void> write_peer_key(const std::string& data_dir, const std::string& key) {
+    const std::string folder = data_dir + "/auth";
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    const std::string path = folder + "/peer.key";
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) return make_error(ErrorCode::IO_ERROR, path + ": " + os_reason(errno));
+    const std::string line = key + "\n";
+    const bool written = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    ::close(fd);
+    if (!written) return make_error(ErrorCode::IO_ERROR, "cannot write " + path);
+    return {};
+}
+
 }  // namespace
 
 std::string default_broker_program() {
@@ -100,6 +114,39 @@ std::string default_broker_program() {
 Result<std::unique_ptr<BrokerProcess>> BrokerProcess::start(Workspace& workspace,
                                                             const std::string& program,
                                                             const std::string& name) {
+    std::unique_ptr<BrokerProcess> broker = MORTAR_TRY(prepare(workspace, program, name));
+    MORTAR_TRY(broker->launch(program, 0, {}));
+    return broker;
+}
+
+Result<std::vector<std::unique_ptr<BrokerProcess>>> BrokerProcess::start_cluster(
+    Workspace& workspace, const std::string& program, std::size_t node_count) {
+    std::vector<std::unique_ptr<BrokerProcess>> brokers;
+    for (std::size_t i = 0; i < node_count; ++i)
+        brokers.push_back(MORTAR_TRY(prepare(workspace, program, fmt::format("node-{}", i))));
+    if (node_count == 1) {
+        MORTAR_TRY(brokers.front()->launch(program, 0, {}));
+        return brokers;
+    }
+    std::string peers;
+    JsonWriter writer(peers);
+    writer.begin_array();
+    for (std::size_t i = 0; i < node_count; ++i) {
+        writer.begin_object().key("node_id").number(i);
+        writer.key("addr").string(brokers[i]->peer_address_).end_object();
+    }
+    writer.end_array();
+    const std::string key = new_peer_key();
+    for (const auto& broker : brokers)
+        MORTAR_TRY(write_peer_key(broker->data_dir(), key));
+    for (std::size_t i = 0; i < node_count; ++i)
+        MORTAR_TRY(brokers[i]->launch(program, i, peers));
+    return brokers;
+}
+
+Result<std::unique_ptr<BrokerProcess>> BrokerProcess::prepare(Workspace& workspace,
+                                                              const std::string& program,
+                                                              const std::string& name) {
     if (::access(program.c_str(), X_OK) != 0) {
         return make_error(ErrorCode::NOT_FOUND, program + ": " + os_reason(errno) +
                                                     "; build mortarmqd, or name it with --broker");
@@ -111,40 +158,42 @@ Result<std::unique_ptr<BrokerProcess>> BrokerProcess::start(Workspace& workspace
     std::unique_ptr<BrokerProcess> broker(new BrokerProcess(workspace, folder));
     const std::vector<std::uint16_t> ports = MORTAR_TRY(free_ports(3));
     broker->client_address_ = fmt::format("127.0.0.1:{}", ports[0]);
-    broker->admin_port_ = ports[2];
-    std::string config;
-    JsonWriter(config)
-        .begin_object()
-        .key("listen_client")
-        .string(broker->client_address_)
-        .key("listen_peer")
-        .string(fmt::format("127.0.0.1:{}", ports[1]))
-        .key("listen_admin")
-        .string(fmt::format("127.0.0.1:{}", ports[2]))
-        .key("data_dir")
-        .string(broker->data_dir())
-        .end_object();
-    const std::string config_path = folder + "/config.json";
-    std::ofstream(config_path) << config;
-    broker->started_ns_ = now_ns();
-    broker->pid_ = MORTAR_TRY(workspace.spawn({program, "--config", config_path}, folder + "/log"));
+    broker->peer_address_ = fmt::format("127.0.0.1:{}", ports[1]);
+    broker->admin_address_ = fmt::format("127.0.0.1:{}", ports[2]);
     return broker;
 }
 
+Result<void> BrokerProcess::launch(const std::string& program, std::size_t node_id,
+                                   const std::string& peers) {
+    std::string config;
+    JsonWriter writer(config);
+    writer.begin_object().key("node_id").number(node_id);
+    writer.key("listen_client").string(client_address_);
+    writer.key("listen_peer").string(peer_address_);
+    writer.key("listen_admin").string(admin_address_);
+    writer.key("data_dir").string(data_dir()).end_object();
+    if (!peers.empty()) config.insert(config.rfind('}'), ",\"peers\":" + peers);
+    const std::string config_path = folder_ + "/config.json";
+    std::ofstream(config_path) << config;
+    started_ns_ = now_ns();
+    pid_ = MORTAR_TRY(workspace_.spawn({program, "--config", config_path}, folder_ + "/log"));
+    return {};
+}
+
 BrokerProcess::~BrokerProcess() {
-    workspace_.end_child(SIGTERM);
+    workspace_.end_child(pid_, SIGTERM);
 }
 
 void BrokerProcess::kill() {
-    workspace_.end_child(SIGKILL);
+    workspace_.end_child(pid_, SIGKILL);
 }
 
 Result<Duration> BrokerProcess::wait_healthy(Duration patience) {
     while (true) {
-        const bool healthy = is_healthy(admin_port_);
+        const bool healthy = is_healthy(admin_address_);
         const Duration took{now_ns() - started_ns_};
         if (healthy) return took;
-        if (workspace_.child_has_ended()) {
+        if (workspace_.child_has_ended(pid_)) {
             return make_error(ErrorCode::IO_ERROR,
                               "the broker ended; its log says:\n" + log_tail());
         }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "tools/bench/broker_process.h"
+#include "tools/bench/cluster.h"
 #include "tools/bench/echo_server.h"
 #include "tools/bench/load.h"
 
@@ -37,11 +38,15 @@ class Comparison {
     }
 
   private:
+    // topic empty: the echo server.
     Result<std::unique_ptr<Load>> open(const std::string& address, const std::string& topic,
                                        std::size_t outstanding) {
         LoadPlan plan;
-        plan.address = address;
-        plan.topic = topic;
+        plan.addresses = {address};
+        if (!topic.empty()) {
+            const Cluster cluster{{address}, {}, {}};
+            plan.topic_id = MORTAR_TRY(declare_topic(cluster, topic, 1)).topic_id;
+        }
         plan.outstanding = outstanding;
         plan.value_bytes = options_.value_bytes;
         std::unique_ptr<Load> load = MORTAR_TRY(Load::open(plan));

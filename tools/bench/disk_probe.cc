@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <optional>
+#include <thread>
 
 #include "io-real/os_error.h"
+#include "io-real/threads.h"
 
 namespace mortar::bench {
 namespace {
@@ -63,6 +67,38 @@ Result<Round> DiskProbe::run(Duration how_long, Histogram& latency) {
     }
     round.elapsed = Duration{before - began};
     return round;
+}
+
+Result<std::unique_ptr<DiskProbes>> DiskProbes::create(const std::string& path, std::size_t count,
+                                                       std::size_t write_bytes) {
+    auto probes = std::make_unique<DiskProbes>();
+    for (std::size_t i = 0; i < count; ++i) {
+        probes->probes_.push_back(
+            MORTAR_TRY(DiskProbe::create(path + "-" + std::to_string(i), write_bytes)));
+    }
+    return probes;
+}
+
+Result<Round> DiskProbes::run(Duration how_long, Histogram& latency) {
+    if (probes_.size() == 1) return probes_.front()->run(how_long, latency);
+    std::vector<Histogram> latencies(probes_.size());
+    std::vector<std::optional<Result<Round>>> rounds(probes_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < probes_.size(); ++i) {
+        threads.push_back(start_thread("probe", [this, how_long, i, &latencies, &rounds] {
+            rounds[i].emplace(probes_[i]->run(how_long, latencies[i]));
+        }));
+    }
+    for (std::thread& thread : threads)
+        thread.join();
+    Round all;
+    for (std::size_t i = 0; i < probes_.size(); ++i) {
+        const Round round = MORTAR_TRY(std::move(*rounds[i]));
+        all.count += round.count;
+        all.elapsed = std::max(all.elapsed, round.elapsed);
+        latency.add(latencies[i]);
+    }
+    return all;
 }
 
 }  // namespace mortar::bench

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/env/clock.h"
@@ -45,6 +46,20 @@ class DiskProbe {
     int fd_;
     std::string bytes_;
     std::size_t file_offset_ = 0;
+};
+
+// So many writers at once, each with a thread and a file of its own: what a disk does for as many nodes.
+class DiskProbes {
+  public:
+    // Files are path-0, path-1 ..
+    static Result<std::unique_ptr<DiskProbes>> create(const std::string& path, std::size_t count,
+                                                      std::size_t write_bytes);
+    // The writes of all, and the latency of each.
+    Result<Round> run(Duration how_long, Histogram& latency);
+    std::size_t count() const { return probes_.size(); }
+
+  private:
+    std::vector<std::unique_ptr<DiskProbe>> probes_;
 };
 
 std::int64_t now_ns();

@@ -4,6 +4,13 @@
 
 namespace mortar::bench {
 
+void Histogram::add(const Histogram& other) {
+    for (std::size_t bucket = 0; bucket < BUCKETS; ++bucket)
+        counts_[bucket] += other.counts_[bucket];
+    count_ += other.count_;
+    max_ns_ = std::max(max_ns_, other.max_ns_);
+}
+
 std::uint64_t Histogram::percentile_ns(std::uint64_t per_mille) const {
     if (count_ == 0) return 0;
     const std::uint64_t wanted = (count_ * per_mille + 999) / 1000;
@@ -11,7 +18,7 @@ std::uint64_t Histogram::percentile_ns(std::uint64_t per_mille) const {
     std::size_t bucket = 0;
     while ((seen += counts_[bucket]) < wanted)
         ++bucket;
-    return bucket_end(bucket);
+    return std::min(bucket_end(bucket), max_ns_);
 }
 
 std::size_t Histogram::bucket_of(std::uint64_t value) {

@@ -1,10 +1,11 @@
 // histogram: how often which latency occurred, at a bounded relative error.
 // Shape:  buckets of equal width inside each power of two (SUB_BUCKETS of them), so a bucket is at most 1/SUB_BUCKETS of its
-//         value wide; values below SUB_BUCKETS are exact.
+//         value wide; values below SUB_BUCKETS are exact, and so is the largest.
 // Units:  nanoseconds.
 // Source: issue 2 (percentiles), the usual log-linear layout.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -20,9 +21,13 @@ class Histogram {
     void add(std::uint64_t value_ns) {
         ++counts_[bucket_of(value_ns)];
         ++count_;
+        max_ns_ = std::max(max_ns_, value_ns);
     }
+    void add(const Histogram& other);
     std::uint64_t count() const { return count_; }
-    // The upper end of the bucket in which that share of all values ends; 0 when empty.
+    std::uint64_t max_ns() const { return max_ns_; }
+    // No value of that share of all is above it: the upper end of the bucket where the share ends, or the largest value
+    // where that is lower; 0 when empty.
     std::uint64_t percentile_ns(std::uint64_t per_mille) const;
 
     static std::size_t bucket_of(std::uint64_t value);
@@ -31,6 +36,7 @@ class Histogram {
   private:
     std::vector<std::uint64_t> counts_;
     std::uint64_t count_ = 0;
+    std::uint64_t max_ns_ = 0;
 };
 
 }  // namespace mortar::bench

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "tools/bench/broker_process.h"
+#include "tools/bench/cluster.h"
 #include "tools/bench/load.h"
 
 namespace mortar::bench {
@@ -77,10 +78,11 @@ class RecoveryRun {
     }
 
   private:
-    LoadPlan plan_for(const BrokerProcess& broker) const {
+    Result<LoadPlan> plan_for(const BrokerProcess& broker) const {
         LoadPlan plan;
-        plan.address = broker.client_address();
-        plan.topic = TOPIC;
+        plan.addresses = {broker.client_address()};
+        const Cluster cluster{plan.addresses, {}, {}};
+        plan.topic_id = MORTAR_TRY(declare_topic(cluster, TOPIC, 1)).topic_id;
         plan.outstanding = options_.outstanding;
         plan.value_bytes = options_.value_bytes;
         return plan;
@@ -91,7 +93,8 @@ class RecoveryRun {
         const auto broker =
             MORTAR_TRY(BrokerProcess::start(workspace_, options_.broker_program, name));
         MORTAR_TRY(broker->wait_healthy(RECOVERY_PATIENCE));
-        const auto load = MORTAR_TRY(Load::open(plan_for(*broker)));
+        const LoadPlan plan = MORTAR_TRY(plan_for(*broker));
+        const auto load = MORTAR_TRY(Load::open(plan));
         const std::uint64_t count =
             std::max<std::uint64_t>(log_mib * MIB / options_.value_bytes, 1);
         const std::uint64_t step = std::max<std::uint64_t>(count / 100, 1);
@@ -107,7 +110,7 @@ class RecoveryRun {
 
     // Everything acknowledged is there: the next message comes right behind it.
     Result<void> check_next(const BrokerProcess& broker, Sequence expected) {
-        LoadPlan plan = plan_for(broker);
+        LoadPlan plan = MORTAR_TRY(plan_for(broker));
         plan.outstanding = 1;
         const auto load = MORTAR_TRY(Load::open(plan));
         Histogram ignored;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/base/errors.h"
 #include "core/base/json.h"
 
 namespace mortar::bench {
@@ -21,7 +22,10 @@ bool Report::holds() const {
 std::string Report::json() const {
     std::string text;
     JsonWriter writer(text, JSON_INDENT);
-    writer.begin_object().key("measured").begin_array();
+    writer.begin_object();
+    for (const auto& [key, fact] : facts)
+        writer.key(key).string(fact);
+    writer.key("measured").begin_array();
     for (const Measured& one : measured) {
         writer.begin_object().key("name").string(one.name);
         writer.key("count").number(one.latency.count());
@@ -35,6 +39,12 @@ std::string Report::json() const {
     writer.end_array();
     for (const Figure& figure : figures)
         writer.key(figure.name).number(figure.value);
+    if (!errors.empty()) {
+        writer.key("errors").begin_object();
+        for (const auto& [code, count] : errors)
+            writer.key(error_text(code)).number(count);
+        writer.end_object();
+    }
     writer.key("bars").begin_array();
     for (const Bar& bar : bars) {
         writer.begin_object().key("name").string(bar.name).key("holds").boolean(bar.holds);
@@ -46,13 +56,16 @@ std::string Report::json() const {
 
 std::string Report::table() const {
     std::string text;
+    for (const auto& [key, fact] : facts)
+        text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", key, fact);
+    if (!text.empty()) text += "\n";
     if (!measured.empty()) {
-        text += fmt::format("{:<16}{:>9}{:>10}{:>13}{:>13}{:>13}{:>13}{:>13}\n", "", "count",
+        text += fmt::format("{:<24}{:>9}{:>10}{:>13}{:>13}{:>13}{:>13}{:>13}\n", "", "count",
                             "per s", "p50", "p90", "p99", "p99.9", "max");
     }
     for (const Measured& one : measured) {
         text +=
-            fmt::format("{:<16}{:>9}{:>10}", one.name, one.latency.count(), one.total.per_second());
+            fmt::format("{:<24}{:>9}{:>10}", one.name, one.latency.count(), one.total.per_second());
         for (const std::uint64_t per_mille : {500u, 900u, 990u, 999u, 1000u}) {
             const std::uint64_t ns = one.latency.percentile_ns(per_mille);
             text += fmt::format("{:>13}", microseconds_text(static_cast<std::int64_t>(ns)));
@@ -61,6 +74,8 @@ std::string Report::table() const {
     }
     for (const Figure& figure : figures)
         if (!figure.text.empty()) text += figure.text + "\n";
+    for (const auto& [code, count] : errors)
+        text += fmt::format("errors {}: {}\n", error_text(code), count);
     for (const Bar& bar : bars)
         text += fmt::format("{:<8}{}: {}\n", bar.holds ? "ok" : "MISSED", bar.name, bar.text);
     return text;
@@ -74,6 +89,11 @@ std::string microseconds_text(std::int64_t ns) {
 
 std::string ratio_text(std::uint64_t percent) {
     return fmt::format("{}.{:02}", percent / 100, percent % 100);
+}
+
+std::string error_text(std::uint16_t code) {
+    const ErrorInfo* info = find_error(code);
+    return info == nullptr ? fmt::format("{:#06x}", code) : std::string(info->name);
 }
 
 std::uint64_t percent_of(std::uint64_t part, std::uint64_t whole) {

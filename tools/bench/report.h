@@ -3,7 +3,9 @@
 // Source: issue 2 (Speed).
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/bench/disk_probe.h"
@@ -35,8 +37,10 @@ struct Bar {
 };
 
 struct Report {
+    std::vector<std::pair<std::string, std::string>> facts;  // what was measured: JSON key and text
     std::vector<Measured> measured;
     std::vector<Figure> figures;
+    std::map<std::uint16_t, std::uint64_t> errors;  // answers that were errors, by code
     std::vector<Bar> bars;
 
     bool holds() const;
@@ -46,6 +50,7 @@ struct Report {
 
 std::string microseconds_text(std::int64_t ns);  // "123.4 us"
 std::string ratio_text(std::uint64_t percent);   // "1.23"
+std::string error_text(std::uint16_t code);      // "SEQ_GAP", or its number
 std::uint64_t percent_of(std::uint64_t part, std::uint64_t whole);
 
 // One line that is written over and over, on a terminal only.
@@ -56,6 +61,8 @@ class Progress {
     Progress(const Progress&) = delete;
     Progress& operator=(const Progress&) = delete;
     void show(const std::string& text);
+    // False: what show is given is not seen.
+    bool is_shown() const { return on_terminal_; }
 
   private:
     bool on_terminal_;

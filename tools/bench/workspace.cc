@@ -64,7 +64,7 @@ Workspace::Workspace(std::string path) : path_(std::move(path)) {
 Workspace::~Workspace() {
     ending_ = true;
     signal_thread_.join();
-    end_child(SIGKILL);
+    end_children();
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
 }
@@ -86,32 +86,47 @@ Result<pid_t> Workspace::spawn(const std::vector<std::string>& command,
         arguments.push_back(const_cast<char*>(argument.c_str()));
     arguments.push_back(nullptr);
     const std::lock_guard lock(child_mutex_);
-    MORTAR_ASSERT(child_ == 0);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid == 0) become(arguments.data(), log_fd, parent);
     ::close(log_fd);
     if (pid < 0) return make_error(ErrorCode::IO_ERROR, "cannot fork: " + os_reason(errno));
-    child_ = pid;
+    children_.insert(pid);
     return pid;
 }
 
-int Workspace::end_child(int signal) {
+int Workspace::end_child(pid_t child, int signal) {
     const std::lock_guard lock(child_mutex_);
-    if (child_ == 0) return 0;
-    ::kill(child_, signal);
+    if (children_.erase(child) == 0) return 0;
+    ::kill(child, signal);
     int status = 0;
-    while (waitpid(child_, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    child_ = 0;
     return status;
 }
 
-bool Workspace::child_has_ended() {
+void Workspace::end_children() {
+    const std::lock_guard lock(child_mutex_);
+    for (const pid_t child : children_)
+        ::kill(child, SIGKILL);
+    for (const pid_t child : children_) {
+        while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+        }
+    }
+    children_.clear();
+}
+
+bool Workspace::child_has_ended(pid_t child) {
     const std::lock_guard lock(child_mutex_);
     int status = 0;
-    if (child_ != 0 && waitpid(child_, &status, WNOHANG) == child_) child_ = 0;
-    return child_ == 0;
+    if (children_.contains(child) && waitpid(child, &status, WNOHANG) == child)
+        children_.erase(child);
+    return !children_.contains(child);
+}
+
+const std::atomic<bool>& Workspace::flag_interrupt() {
+    flags_interrupt_ = true;
+    return interrupted_;
 }
 
 void Workspace::watch_signals() {
@@ -119,7 +134,11 @@ void Workspace::watch_signals() {
     const timespec wait{.tv_sec = 0, .tv_nsec = SIGNAL_WAIT_NS};
     while (!ending_) {
         if (sigtimedwait(&set, nullptr, &wait) < 0) continue;
-        end_child(SIGKILL);
+        if (flags_interrupt_ && !interrupted_) {
+            interrupted_ = true;
+            continue;
+        }
+        end_children();
         std::error_code ignored;
         std::filesystem::remove_all(path_, ignored);
         _exit(EXIT_INTERRUPTED);

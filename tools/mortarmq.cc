@@ -19,7 +19,8 @@ constexpr const char* EXAMPLES =
     "  mortarmq produce orders < lines.txt\n"
     "  mortarmq consume orders --group billing            until Ctrl-C, which acknowledges what "
     "was printed\n"
-    "  mortarmq --addr a:7188 --addr b:7188 --token-file token topics create events\n"
+    "  mortarmq --addr a:7188,b:7188,c:7188 --token-file token topics create events\n"
+    "  mortarmq leader get\n"
     "\nEach command has its own --help. Output is tab-separated with fixed columns; --json gives "
     "JSON.\n"
     "Exit codes: 0 done, 2 bad arguments or a file or output that fails, 3 broker unreachable, "
@@ -54,12 +55,16 @@ std::string check_digits(const std::string& text) {
 
 void add_global_options(CLI::App& app, GlobalOptions& global) {
     app.add_option("--addr", global.addresses,
-                   "a broker's client address; may be given several times")
+                   "client addresses of brokers of one cluster, HOST:PORT,HOST:PORT; may be given "
+                   "several times")
         ->envname("MORTARMQ_ADDR")
         ->allow_extra_args(false)
         ->take_all()
         ->capture_default_str();
-    app.add_option("--admin", global.admin, "the admin server's address")->capture_default_str();
+    app.add_option("--admin", global.admin,
+                   "the admin server of the node that topics list, leader and broker ask")
+        ->envname("MORTARMQ_ADMIN")
+        ->capture_default_str();
     app.add_option("--token-file", global.token_file, "a file with the client token");
     app.add_option("--connect-timeout", global.connect_timeout_s,
                    "seconds until a broker counts as unreachable")
@@ -195,6 +200,30 @@ void add_consume(CLI::App& app, Arguments& arguments) {
                  "acknowledges what was printed,\nthen leaves the group.\n");
 }
 
+void add_node(CLI::App& app, Arguments& arguments) {
+    CLI::App* leader = app.add_subcommand("leader", "who leads the cluster");
+    leader->require_subcommand(1);
+    CLI::App* get = leader->add_subcommand("get", "columns: leader_id leader_epoch quorum_state");
+    get->callback([&arguments] { arguments.command = mortar::cli::leader_get; });
+    CLI::App* broker = app.add_subcommand("broker", "how a node is");
+    broker->require_subcommand(1);
+    CLI::App* status =
+        broker->add_subcommand("status", "columns: node_id uptime_s connections version");
+    status->callback([&arguments] { arguments.command = mortar::cli::broker_status; });
+    for (CLI::App* command : {leader, get}) {
+        set_examples(
+            command,
+            "  mortarmq leader get                      leader_id is - during an election\n"
+            "  mortarmq --admin host:7190 leader get    as that node sees it\n"
+            "\nquorum_state: 0 healthy, 1 a follower is behind, 2 read-only.\n");
+    }
+    for (CLI::App* command : {broker, status}) {
+        set_examples(command,
+                     "  mortarmq broker status\n"
+                     "  mortarmq --admin host:7190 broker status --json\n");
+    }
+}
+
 // The command that the words led to so far.
 const CLI::App* deepest_command(const CLI::App& app) {
     const CLI::App* command = &app;
@@ -234,6 +263,7 @@ int main(int argc, char** argv) {
     add_topics(app, arguments);
     add_produce(app, arguments);
     add_consume(app, arguments);
+    add_node(app, arguments);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

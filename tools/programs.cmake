@@ -15,9 +15,9 @@ mortar_program(sim sim/main.cc)
 target_link_libraries(sim PRIVATE mortar_sim CLI11::CLI11)
 mortar_program(mortarmq-dump tools/dump.cc tools/common/program.cc)
 
-mortar_program(mortarmq tools/mortarmq.cc tools/cli/cli.cc tools/cli/connection_notes.cc tools/cli/consume.cc tools/cli/format.cc
-  tools/cli/http_get.cc tools/cli/line_reader.cc tools/cli/produce.cc
-  tools/cli/topics.cc tools/common/program.cc)
+mortar_program(mortarmq tools/mortarmq.cc tools/cli/admin_stats.cc tools/cli/cli.cc tools/cli/connection_notes.cc
+  tools/cli/consume.cc tools/cli/format.cc tools/cli/http_get.cc tools/cli/line_reader.cc tools/cli/node.cc
+  tools/cli/produce.cc tools/cli/topics.cc tools/common/program.cc)
 target_link_libraries(mortarmq PRIVATE mortar_io_real CLI11::CLI11 nlohmann_json::nlohmann_json)
 file(GLOB BENCH_SOURCES CONFIGURE_DEPENDS tools/bench/*.cc)
 mortar_program(mortarmq-bench ${BENCH_SOURCES} tools/cli/http_get.cc tools/common/program.cc)

@@ -194,6 +194,7 @@ void Link::run(Fiber& fiber) {
         const Route::Attempt attempt = route_.next();
         if (!wait_before(fiber, attempt.pause).ok()) return;
         const MonoTime began = env_.clock.now();
+        broker_ = attempt.address;
         Error why = serve_session(fiber, attempt);
         if (fiber.is_cancelled()) return;
         env_.log.debug("client_disconnected",

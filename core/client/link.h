@@ -98,6 +98,8 @@ class Link {
     std::uint64_t session() const { return session_; }
     // TIMED_OUT names the addresses and the last reason.
     Result<void> wait_up(Fiber& fiber, MonoTime deadline);
+    // The address of the present or the last attempt; empty before the first.
+    const std::string& broker() const { return broker_; }
     // Set once the link has given up for good.
     const std::optional<Error>& fatal_error() const { return fatal_; }
     // Why the last attempt or session ended, address first; empty before the first end.
@@ -176,6 +178,7 @@ class Link {
     std::uint64_t session_ = 0;
     std::optional<Error> fatal_;
     std::optional<Error> last_error_;
+    std::string broker_;
     Event up_changed_;
 
     // By address, since the last good session.

@@ -82,7 +82,15 @@ sort -n -u "$work/before" "$work/out" | cmp -s - "$work/many" ||
 # Hopeless before the first connection.
 refused zzz --addr zzz topics create t
 refused 99999 --addr 127.0.0.1:99999 consume full --group g
+refused nowhere --addr 127.0.0.1:1,nowhere topics create t
+timeout 60 "$bin/mortarmq" --addr , topics create t >"$work/out" 2>"$work/err"
+[ $? -eq 2 ] && grep -q -- "--addr names no address" "$work/err" || fail "an empty list of addresses is accepted"
 refused nowhere --admin nowhere topics list
+refused nowhere --admin nowhere leader get
+refused "mortarmq leader knows: get" leader set
+refused "mortarmq broker knows: status" broker stop
+refused "takes no 'now'" leader get now
+refused "takes no 'now'" broker status now
 refused directory --token-file "$work" topics create t
 refused "not a terminal" topics delete full
 refused "cannot read" produce full "$work/no-such-file"
@@ -124,10 +132,31 @@ code=$?
 script -qec "$bin/mortarmq --addr $addr --admin $admin topics list" /dev/null </dev/null >"$work/out" 2>&1
 grep -q "^name	partitions	state	created_epoch" "$work/out" || fail "topics list has no headings on a terminal"
 
+# One node: it leads, and is its own quorum.
+attempt --admin "$admin" leader get
+[ $code -eq 0 ] && grep -qE '^0	[0-9]+	0$' "$work/out" || fail "leader get"
+attempt --admin "$admin" leader get --json
+grep -qE '^\{"leader_id":0,"leader_epoch":[0-9]+,"quorum_state":0\}$' "$work/out" || fail "leader get --json"
+attempt --admin "$admin" broker status
+[ $code -eq 0 ] && grep -qE '^0	[0-9]+	[0-9]+	[0-9.]+$' "$work/out" || fail "broker status"
+attempt --admin "$admin" broker status --json
+grep -qE '^\{"node_id":0,"uptime_s":[0-9]+,"connections":[0-9]+,"version":"[0-9.]+"\}$' "$work/out" || fail "broker status --json"
+attempt --admin 127.0.0.1:1 leader get
+[ $code -eq 3 ] && grep -q "127.0.0.1:1" "$work/err" || fail "leader get from nobody ends with $code"
+timeout 60 "$bin/mortarmq" --admin "$admin" broker status >/dev/full 2>"$work/err"
+[ $? -eq 2 ] || fail "broker status > /dev/full does not end with 2"
+
+# Of a list of addresses any that works is enough, however it is given.
+for list in "127.0.0.1:1,$addr" "$addr, 127.0.0.1:1"; do
+    echo one | timeout 60 "$bin/mortarmq" --addr "$list" produce full 2>"$work/err" || fail "produce --addr '$list'"
+done
+echo one | timeout 60 "$bin/mortarmq" --addr 127.0.0.1:1 --addr "$addr" produce full 2>"$work/err" || fail "produce with --addr twice"
+echo one | MORTARMQ_ADDR="127.0.0.1:1,$addr" timeout 60 "$bin/mortarmq" produce full 2>"$work/err" || fail "produce with MORTARMQ_ADDR"
+
 # The broker goes and comes, and the consumer tells it.
-"$bin/mortarmq" --addr "$addr" consume full --group other --count 4 >"$work/out" 2>"$work/err" &
+"$bin/mortarmq" --addr "$addr" consume full --group other --count 8 >"$work/out" 2>"$work/err" &
 consumer_pid=$!
-until [ "$(wc -l <"$work/out")" -ge 3 ]; do sleep 0.02; done
+until [ "$(wc -l <"$work/out")" -ge 7 ]; do sleep 0.02; done
 kill_broker
 until grep -q "was lost" "$work/err"; do
     kill -0 "$consumer_pid" 2>/dev/null || { fail "a lost connection is not told"; break; }
@@ -142,4 +171,9 @@ kill_broker
 attempt --connect-timeout 3 topics create t
 [ $code -eq 3 ] || fail "a broker that is not there ends with $code"
 grep -q "waiting for $addr (Connection refused)" "$work/err" || fail "waiting is not told"
+timeout 60 "$bin/mortarmq" --addr "127.0.0.1:1,$addr" --connect-timeout 2 topics create t >"$work/out" 2>"$work/err"
+[ $? -eq 3 ] || fail "a list of brokers that are not there does not end with 3"
+for tried in 127.0.0.1:1 "$addr"; do
+    grep -q "tried.*$tried (CONNECTION_REFUSED" "$work/err" || fail "the error does not say that $tried was tried"
+done
 exit $status

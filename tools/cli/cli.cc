@@ -42,6 +42,10 @@ bool check_address(const char* option, const std::string& address) {
 }
 
 bool check_addresses(const GlobalOptions& options) {
+    if (options.addresses.empty()) {
+        fmt::print(stderr, "mortarmq: --addr names no address: write HOST:PORT,HOST:PORT\n");
+        return false;
+    }
     for (const std::string& address : options.addresses) {
         if (!check_address("--addr", address)) return false;
     }
@@ -78,7 +82,9 @@ MonoTime Session::connect_deadline() const {
     return deadline_after(env.clock, seconds(options.connect_timeout_s));
 }
 
-int run_command(const GlobalOptions& options, const Command& command) {
+int run_command(const GlobalOptions& given, const Command& command) {
+    GlobalOptions options = given;
+    options.addresses = client::split_addresses(given.addresses);
     std::string token;
     if (!check_addresses(options) || !read_token(options, token)) return EXIT_ARGUMENTS;
     RealEnvOptions env_options;

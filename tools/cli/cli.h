@@ -18,7 +18,7 @@ inline constexpr int EXIT_UNREACHABLE = 3;
 inline constexpr int EXIT_REFUSED = 4;
 
 struct GlobalOptions {
-    std::vector<std::string> addresses = {"127.0.0.1:7188"};
+    std::vector<std::string> addresses = {"127.0.0.1:7188"};  // host:port, or several with commas
     std::string admin = "127.0.0.1:7190";
     std::string token_file;
     bool json = false;
@@ -60,6 +60,11 @@ struct TopicsList {
     bool all = false;  // also the topics of dead letters
 };
 int topics_list(Fiber& fiber, Session& session, const TopicsList& arguments);
+
+// columns: leader_id leader_epoch quorum_state
+int leader_get(Fiber& fiber, Session& session);
+// columns: node_id uptime_s connections version
+int broker_status(Fiber& fiber, Session& session);
 
 struct Produce {
     std::string topic;

@@ -59,7 +59,7 @@ void ConnectionNotes::look() {
     }
     is_told_ = is_told_ || is_lost || is_late;
     if (!link_.is_up()) return;
-    if (is_told_) fmt::print(stderr, "mortarmq: connected to {}\n", addresses());
+    if (is_told_) fmt::print(stderr, "mortarmq: connected to {}\n", link_.broker());
     is_told_ = false;
     seen_session_ = link_.session();
 }

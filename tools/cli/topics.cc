@@ -4,12 +4,10 @@
 
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "core/client/admin.h"
-#include "tools/cli/cli.h"
+#include "tools/cli/admin_stats.h"
 #include "tools/cli/connection_notes.h"
-#include "tools/cli/http_get.h"
 
 namespace mortar::cli {
 
@@ -99,24 +97,11 @@ int topics_list(Fiber& fiber, Session& session, const TopicsList& arguments) {
     ordered_json all = ordered_json::array();
     std::uint64_t after = 0;
     while (true) {
-        const std::string target =
-            fmt::format("/stats?topic=*&limit={}&after={}", LIST_PAGE, after);
-        Result<HttpAnswer> answer =
-            http_get(fiber, session.env, session.options.admin, target, session.connect_deadline());
-        if (!answer.ok()) {
-            fmt::print(stderr,
-                       "mortarmq: cannot ask the admin server at {}: {}\nmortarmq: --admin "
-                       "HOST:PORT names another "
-                       "(listen_admin of the broker)\n",
-                       session.options.admin, answer.error().to_string());
-            return EXIT_UNREACHABLE;
-        }
-        const ordered_json page = ordered_json::parse(answer->body, nullptr, false);
-        if (answer->status != 200 || page.is_discarded() || !page.contains("topics")) {
-            fmt::print(stderr, "mortarmq: the admin server answered {}: {}\n", answer->status,
-                       answer->body);
-            return EXIT_REFUSED;
-        }
+        const auto answer = admin_stats(
+            fiber, session, fmt::format("topic=*&limit={}&after={}", LIST_PAGE, after), "topics");
+        if (const int* exit_code = std::get_if<int>(&answer); exit_code != nullptr)
+            return *exit_code;
+        const ordered_json& page = std::get<ordered_json>(answer);
         for (const ordered_json& topic : page["topics"]) {
             const std::string name = topic.value("topic", "");
             if (name.ends_with(DEAD_LETTER_SUFFIX) && !arguments.all) continue;

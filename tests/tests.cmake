@@ -18,5 +18,6 @@ target_compile_options(unit_tests PRIVATE -Wno-sign-conversion -Wno-conversion -
 target_compile_definitions(unit_tests PRIVATE MORTAR_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 gtest_discover_tests(unit_tests DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300)
 include(tests/process/process.cmake OPTIONAL)
+include(tests/model/model.cmake)
 include(tests/mutants/mutants.cmake)
 include(tests/sim.cmake)

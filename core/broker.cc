@@ -10,6 +10,7 @@
 #include "core/fiber/group.h"
 #include "core/meta/metadata_log.h"
 #include "core/produce/publish.h"
+#include "core/replica/one_node_commit.h"
 #include "core/replica/promise.h"
 #include "core/session/leftovers.h"
 #include "core/session/server.h"
@@ -52,6 +53,7 @@ struct BrokerParts {
     std::unique_ptr<DataFolder> folder;
     ClientAuth auth;
     LeaderEpoch leader_epoch;
+    OneNodeCommit commit;
     std::unique_ptr<MetadataLog> metadata;
     std::unique_ptr<PartitionTable> partitions;
     std::unique_ptr<TopicKeeper> keeper;
@@ -134,7 +136,10 @@ Result<void> Broker::recover(Fiber& fiber) {
     parts_->leader_epoch = promise.promised_epoch;
 
     parts_->metadata = MORTAR_TRY(MetadataLog::open(
-        fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records, promise.promised_epoch));
+        fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records));
+    MORTAR_TRY(parts_->metadata->begin_term(promise.promised_epoch));
+    parts_->metadata->set_observer(&parts_->commit);
+    parts_->commit.on_opened(*parts_->metadata);
     if (parts_->metadata->is_quarantined())
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
     // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
@@ -163,7 +168,7 @@ Result<void> Broker::recover(Fiber& fiber) {
     delivery.ledger_bytes_min = options_.ledger_bytes_min;
     parts_->delivery =
         MORTAR_TRY(Delivery::open(fiber, env_, *parts_->metadata, *parts_->partitions, delivery));
-    parts_->keeper->follow(*parts_->delivery);
+    parts_->keeper->set_delivery(parts_->delivery.get());
     remove_leftovers(fiber, env_, *parts_->metadata);
     return {};
 }

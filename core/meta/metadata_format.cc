@@ -9,8 +9,9 @@ namespace mortar {
 namespace {
 constexpr std::size_t RECORD_LEN_BASE = 30;  // record_len without payload
 constexpr std::size_t CRC_END = 8;  // of a record: length and checksum stand before what it covers
-constexpr std::size_t SNAPSHOT_CRC_AT = 5;
-constexpr std::size_t SNAPSHOT_CRC_END = 9;
+// Of the files that are written as a whole.
+constexpr std::size_t CRC_AT = 5;
+constexpr std::size_t CRC_AT_END = 9;
 
 bool has_magic(ByteSpan bytes, std::string_view magic) {
     return bytes.size() >= magic.size() && as_string_view(bytes.first(magic.size())) == magic;
@@ -92,6 +93,29 @@ Result<Mutation> decode_metadata_record(const RawMetadataRecord& record) {
     return mutation;
 }
 
+ByteVector encode_metadata_durable(MutationId through) {
+    ByteVector bytes;
+    ByteWriter writer(bytes);
+    writer.bytes(as_byte_span(METADATA_DURABLE_MAGIC));
+    writer.u8(METADATA_DURABLE_VERSION);
+    writer.u32(0);
+    writer.id(through);
+    MORTAR_ASSERT(bytes.size() == METADATA_DURABLE_BYTES);
+    store_be(bytes.data() + CRC_AT, crc32c(ByteSpan(bytes).subspan(CRC_AT_END)));
+    return bytes;
+}
+
+Result<MutationId> parse_metadata_durable(ByteSpan bytes, const std::string& path) {
+    if (bytes.size() < METADATA_DURABLE_BYTES || !has_magic(bytes, METADATA_DURABLE_MAGIC))
+        return make_error(ErrorCode::DAMAGED, path + " is not what was written there");
+    const auto version = static_cast<std::uint8_t>(bytes[4]);
+    if (version != METADATA_DURABLE_VERSION)
+        return unsupported_version(path, version, METADATA_DURABLE_VERSION);
+    if (crc32c(bytes.subspan(CRC_AT_END)) != load_be<std::uint32_t>(bytes.data() + CRC_AT))
+        return make_error(ErrorCode::CHECKSUM_MISMATCH, path + " has a wrong checksum");
+    return ByteReader(bytes.subspan(CRC_AT_END)).id<MutationId>();
+}
+
 ByteVector encode_metadata_snapshot(const Catalog& catalog) {
     ByteVector bytes;
     ByteWriter writer(bytes);
@@ -102,7 +126,7 @@ ByteVector encode_metadata_snapshot(const Catalog& catalog) {
     writer.id(catalog.last_leader_epoch());
     MORTAR_ASSERT(bytes.size() == METADATA_SNAPSHOT_HEAD_BYTES);
     catalog.encode(bytes);
-    store_be(bytes.data() + SNAPSHOT_CRC_AT, crc32c(ByteSpan(bytes).subspan(SNAPSHOT_CRC_END)));
+    store_be(bytes.data() + CRC_AT, crc32c(ByteSpan(bytes).subspan(CRC_AT_END)));
     return bytes;
 }
 
@@ -113,11 +137,11 @@ Result<Catalog> parse_metadata_snapshot(ByteSpan bytes, const std::string& path)
     const auto version = static_cast<std::uint8_t>(bytes[4]);
     if (version != METADATA_FORMAT_VERSION)
         return unsupported_version(path, version, METADATA_FORMAT_VERSION);
-    if (crc32c(bytes.subspan(SNAPSHOT_CRC_END)) !=
-        load_be<std::uint32_t>(bytes.data() + SNAPSHOT_CRC_AT)) {
+    if (crc32c(bytes.subspan(CRC_AT_END)) !=
+        load_be<std::uint32_t>(bytes.data() + CRC_AT)) {
         return make_error(ErrorCode::CHECKSUM_MISMATCH, path + " has a wrong checksum");
     }
-    ByteReader reader(bytes.subspan(SNAPSHOT_CRC_END));
+    ByteReader reader(bytes.subspan(CRC_AT_END));
     const auto offset = reader.id<MutationId>();
     const auto leader_epoch = reader.id<LeaderEpoch>();
     Catalog catalog = MORTAR_TRY(Catalog::decode(reader.rest()));

@@ -1,7 +1,9 @@
-// metadata_format: bytes and names of MMML (metadata log) and MMMS (metadata snapshot) files.
+// metadata_format: bytes and names of MMML (metadata log), MMMS (metadata snapshot) and MMMD (known durable) files.
 // Shape:    log: "MMML", format version, header version; each record starts at the next multiple of 512 and what lies
 //           between is zero and skipped: u32 record_len (itself excluded), u32 crc32c of all after it, u16 type,
 //           u64 mutation_id, u64 leader_epoch, u64 timestamp_unix_ms, payload.
+//           known durable: "MMMD", u8 version, u32 crc32c of all after it, u64 mutation_id: this one and all before it were
+//           synced; a log that ends earlier has lost some.
 //           snapshot: "MMMS", u8 version, u32 crc32c of all after it, u64 offset, u64 leader_epoch, state;
 //           offset and leader_epoch are those of the last mutation in the state, and stand in the file's name too.
 // Why 512:  power loss may ruin any sector that was written and not yet synced. A record that shares no sector with the
@@ -22,6 +24,10 @@ namespace mortar {
 
 inline constexpr std::string_view METADATA_LOG_MAGIC = "MMML";
 inline constexpr std::string_view METADATA_SNAPSHOT_MAGIC = "MMMS";
+inline constexpr std::string_view METADATA_DURABLE_MAGIC = "MMMD";
+inline constexpr std::string_view METADATA_DURABLE_NAME = "durable.mmd";
+inline constexpr std::uint8_t METADATA_DURABLE_VERSION = 1;
+inline constexpr std::size_t METADATA_DURABLE_BYTES = 17;
 inline constexpr std::uint8_t METADATA_FORMAT_VERSION = 1;
 inline constexpr std::uint8_t METADATA_HEADER_VERSION = 1;
 inline constexpr std::size_t METADATA_LOG_HEAD_BYTES = 6;
@@ -51,6 +57,9 @@ ByteVector encode_metadata_record(const Mutation& mutation);
 // The record at the front of bytes; its payload is not looked into.
 Result<RawMetadataRecord> parse_metadata_record(ByteSpan bytes);
 Result<Mutation> decode_metadata_record(const RawMetadataRecord& record);
+
+ByteVector encode_metadata_durable(MutationId through);
+Result<MutationId> parse_metadata_durable(ByteSpan bytes, const std::string& path);
 
 ByteVector encode_metadata_snapshot(const Catalog& catalog);
 Result<Catalog> parse_metadata_snapshot(ByteSpan bytes, const std::string& path);

@@ -32,6 +32,7 @@ struct Inventory {
     std::vector<LogFile> logs;            // ascending
     std::vector<SnapshotFile> snapshots;  // ascending
     std::optional<std::uint64_t> unfinished_quarantine;
+    bool has_durable_mark = false;
 };
 
 Error damaged(std::string detail) {
@@ -105,17 +106,26 @@ class LogWindow {
     std::uint64_t start_ = 0;
 };
 
-Result<void> take_record(const RawMetadataRecord& record, const std::string& path,
-                         Catalog& catalog) {
+// The state at the end of the log so far, and what of it is committed.
+struct Replay {
+    Catalog end;
+    MutationId committed;
+    RecoveredMetadata result;
+};
+
+Result<void> take_record(const RawMetadataRecord& record, const std::string& path, Replay& replay) {
     const std::string where = path + ": mutation " + std::to_string(record.mutation_id.value);
-    const Result<Mutation> mutation = decode_metadata_record(record);
+    Result<Mutation> mutation = decode_metadata_record(record);
     if (!mutation.ok()) return damaged(where + ": " + mutation.error().detail);
-    if (mutation->leader_epoch < catalog.last_leader_epoch()) {
+    if (mutation->leader_epoch < replay.end.last_leader_epoch()) {
         return damaged(where + ": leader_epoch goes back");
     }
-    const Result<void> fits = catalog.validate(mutation->body);
+    const Result<void> fits = replay.end.validate(mutation->body);
     if (!fits.ok()) return damaged(where + " does not fit the state: " + fits.error().to_string());
-    catalog.apply(*mutation);
+    if (mutation->mutation_id == replay.committed.next()) replay.result.catalog = replay.end;
+    replay.end.apply(*mutation);
+    if (mutation->mutation_id > replay.committed)
+        replay.result.tail.push_back(std::move(mutation).value());
     return {};
 }
 
@@ -129,6 +139,7 @@ class Recovery {
             MORTAR_TRY(finish_quarantine(fiber, *inventory_.unfinished_quarantine));
             return quarantined("an unfinished quarantine was finished");
         }
+        MORTAR_TRY(read_durable_mark(fiber));
         if (inventory_.logs.empty() && inventory_.snapshots.empty())
             return run_without_files(fiber);
         MORTAR_TRY(check_log_heads(fiber));
@@ -148,6 +159,8 @@ class Recovery {
             } else if (const auto n =
                            parse_number_between(entry.name, MARKER_PREFIX, MARKER_SUFFIX)) {
                 inventory_.unfinished_quarantine = n;
+            } else if (entry.name == METADATA_DURABLE_NAME) {
+                inventory_.has_durable_mark = true;
             } else if (!entry.name.ends_with(".tmp")) {
                 report_unknown(entry.name);
             }
@@ -161,11 +174,27 @@ class Recovery {
         return {};
     }
 
+    // A mark that cannot be read says nothing: it is made again with the next one.
+    Result<void> read_durable_mark(Fiber& fiber) {
+        if (!inventory_.has_durable_mark) return {};
+        const std::string path = join_path(folder_, std::string(METADATA_DURABLE_NAME));
+        const ByteVector bytes =
+            MORTAR_TRY(read_file_start(fiber, env_.disk, path, METADATA_DURABLE_BYTES));
+        const Result<MutationId> through = parse_metadata_durable(bytes, path);
+        if (through.is(ErrorCode::UNSUPPORTED_FORMAT)) return through.error();
+        if (!through.ok()) env_.log.error("metadata_durable_mark_damaged", {{"path", path}});
+        if (through.ok()) known_durable_ = *through;
+        return {};
+    }
+
     // A first start, or all that this node knew about its topics is gone.
     Result<RecoveredMetadata> run_without_files(Fiber& fiber) {
         const auto set_aside_before = MORTAR_TRY(
             list_if_present(fiber, env_.disk, join_path(folder_, std::string(QUARANTINE))));
         if (!set_aside_before.empty()) return quarantined("metadata is in quarantine");
+        if (known_durable_ > MutationId{})
+            return quarantined("there is no metadata, but it was durable up to mutation " +
+                               std::to_string(known_durable_.value));
         for (const char* sibling : {"topics", "groups"}) {
             const std::size_t slash = folder_.rfind('/');
             const std::string parent = slash == std::string::npos ? "" : folder_.substr(0, slash);
@@ -222,9 +251,17 @@ class Recovery {
 
     // The state from base and all log behind it. DAMAGED when it may lack an acknowledged mutation.
     Result<RecoveredMetadata> replay(Fiber& fiber, const Catalog& base) {
-        RecoveredMetadata recovered;
-        recovered.catalog = base;
+        Replay replay;
+        replay.end = base;
+        // A snapshot and a new log file are begun with what is committed.
+        if (!inventory_.snapshots.empty()) replay.committed = inventory_.snapshots.back().offset;
+        if (!inventory_.logs.empty()) {
+            replay.committed = std::max(replay.committed,
+                                        MutationId(inventory_.logs.back().first.value - 1));
+        }
+        RecoveredMetadata& recovered = replay.result;
         recovered.base = base.last_mutation();
+        recovered.known_durable = known_durable_;
         const auto& logs = inventory_.logs;
         const auto first_behind = std::upper_bound(
             logs.begin(), logs.end(), base.last_mutation().next(),
@@ -236,19 +273,26 @@ class Recovery {
         for (auto log = first_behind - 1; log != logs.end(); ++log) {
             const bool is_last = log + 1 == logs.end();
             const MutationId end = is_last ? MutationId{} : (log + 1)->first;
-            recovered.is_tail_clean = MORTAR_TRY(replay_file(fiber, *log, end, recovered.catalog));
+            recovered.is_tail_clean = MORTAR_TRY(replay_file(fiber, *log, end, replay));
         }
+        const MutationId last = replay.end.last_mutation();
         for (const SnapshotFile& snapshot : inventory_.snapshots) {
-            if (snapshot.offset > recovered.catalog.last_mutation()) {
+            if (snapshot.offset > last) {
                 return damaged(snapshot.name + " is beyond the end of the log and cannot be read");
             }
             if (!snapshot.state.has_value()) recovered.damaged_snapshots.push_back(snapshot.name);
         }
-        return recovered;
+        if (last < known_durable_) {
+            return damaged(folder_ + " ends at mutation " + std::to_string(last.value) +
+                           ", but it was durable up to " + std::to_string(known_durable_.value));
+        }
+        if (recovered.tail.empty()) recovered.catalog = std::move(replay.end);
+        return std::move(recovered);
     }
 
     // end: the mutation with which the next file begins; 0 for the last file. True when the file holds nothing yet.
-    Result<bool> replay_file(Fiber& fiber, const LogFile& log, MutationId end, Catalog& catalog) {
+    Result<bool> replay_file(Fiber& fiber, const LogFile& log, MutationId end, Replay& replay) {
+        const Catalog& catalog = replay.end;
         if (!log.has_sound_head) return damaged(log.path + " does not begin as a metadata log");
         const auto file = MORTAR_TRY(env_.disk.open(fiber, log.path, OpenMode::READ));
         const std::uint64_t size_bytes = MORTAR_TRY(file->size(fiber));
@@ -260,7 +304,7 @@ class Recovery {
             const auto record = MORTAR_TRY(window.record_at(fiber, file_offset));
             if (record.has_value() && record->mutation_id == expected) {
                 if (expected == catalog.last_mutation().next()) {
-                    MORTAR_TRY(take_record(*record, log.path, catalog));
+                    MORTAR_TRY(take_record(*record, log.path, replay));
                 }
                 file_offset += metadata_aligned(record->record_bytes());
                 expected = expected.next();
@@ -358,6 +402,7 @@ class Recovery {
     Env& env_;
     std::string folder_;
     Inventory inventory_;
+    MutationId known_durable_;
 };
 }  // namespace
 

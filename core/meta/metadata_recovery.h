@@ -2,7 +2,10 @@
 // Shape:    the newest sound snapshot plus the log behind it; if that does not reach the end, an older snapshot plus
 //           more log. A state is accepted only when it provably holds every mutation that may have been acknowledged:
 //           the log is contiguous up to its last file, nothing sound lies behind a bad record, no snapshot is named
-//           beyond it. A torn tail (one unfinished record at the very end) was never acknowledged and does not count.
+//           beyond it, and it reaches what was marked as durable. A torn tail (one unfinished record at the very end) was
+//           never acknowledged and does not count.
+//           What the newest generation began with is committed. Of the records behind it nobody here knows: they are the
+//           tail.
 //           Otherwise everything moves to metadata/quarantine/<n>/ with the reason, for a human.
 // Owns:     nothing. Log files are only read: the caller starts a new generation instead of repairing a tail in place.
 // Errors:   UNSUPPORTED_FORMAT, and those of Disk; both leave everything as it is.
@@ -21,10 +24,12 @@
 namespace mortar {
 
 struct RecoveredMetadata {
-    Catalog catalog;
+    Catalog catalog;             // as of the newest generation, also when its snapshot is damaged
+    std::vector<Mutation> tail;  // behind it; they fit one after the other
+    MutationId known_durable;    // as marked; 0 = never
     bool is_quarantined = false;
     // The newest log file is empty and begins right behind the state: new records may go there. Otherwise the last
-    // record may not be durable yet, and a new generation must be written before anything is served.
+    // record may not be durable yet, and a new generation must be written before the tail counts as synced.
     bool is_tail_clean = false;
     MutationId base;  // of the snapshot that the state was built on; 0 = none
     std::vector<std::string> damaged_snapshots;  // names of files that were not needed

@@ -19,16 +19,22 @@ Result<void> TopicKeeper::open_all(Fiber& fiber) {
     // Nothing changes the catalog yet: the broker serves nobody before this returns.
     for (const auto& [topic_id, topic] : metadata_.catalog().topics()) {
         MORTAR_TRY(partitions_.recover_topic(fiber, topic));
+        if (!topic.is_twin()) sources_.insert(topic_id);
+    }
+    for (const Topic& topic : metadata_.topics_in_tail()) {
+        MORTAR_TRY(partitions_.recover_topic(fiber, topic));
+        if (!topic.is_twin()) sources_.insert(topic.topic_id);
     }
     done_through_ = metadata_.catalog().last_mutation();
-    return {};
-}
-
-void TopicKeeper::follow(Delivery& delivery) {
-    delivery_ = &delivery;
     for (const auto& [group_id, group] : metadata_.catalog().groups())
         topic_of_group_[group_id] = group.topic_id;
     metadata_.set_on_applied([this](const Mutation& mutation) { on_applied(mutation); });
+    metadata_.set_on_replaced([this] { on_replaced(); });
+    return {};
+}
+
+void TopicKeeper::set_delivery(Delivery* delivery) {
+    delivery_ = delivery;
 }
 
 void TopicKeeper::on_applied(const Mutation& mutation) {
@@ -36,6 +42,7 @@ void TopicKeeper::on_applied(const Mutation& mutation) {
     change.mutation_id = mutation.mutation_id;
     if (const auto* created = std::get_if<TopicCreated>(&mutation.body)) {
         change.created = metadata_.catalog().find_topic(created->name)->topic_id;
+        sources_.insert(change.created);
     } else if (const auto* deleted = std::get_if<TopicDeleted>(&mutation.body)) {
         change.deleted = deleted->topic_id;
         for (const auto& [group_id, topic_id] : topic_of_group_) {
@@ -49,17 +56,55 @@ void TopicKeeper::on_applied(const Mutation& mutation) {
     } else if (const auto* group_deleted = std::get_if<GroupDeleted>(&mutation.body)) {
         change.deleted_groups.push_back(group_deleted->group_id);
     }
-    // Before anyone is told that the deletion is done: nothing of the topic may be acknowledged
-    // after that.
+    end_service(change);
+    changes_.push_back(std::move(change));
+    changed_.notify_all();
+}
+
+// Before anyone is told that the deletion is done: nothing of the topic may be acknowledged
+// after that.
+void TopicKeeper::end_service(const Change& change) {
     for (const GroupId group_id : change.deleted_groups) {
         topic_of_group_.erase(group_id);
-        delivery_->end_group(group_id);
+        if (delivery_ != nullptr) delivery_->end_group(group_id);
     }
     if (change.deleted != TopicId(0)) {
+        sources_.erase(change.deleted);
         partitions_.retire_topic(change.deleted);
         partitions_.retire_topic(twin_of(change.deleted));
     }
-    changes_.push_back(std::move(change));
+}
+
+void TopicKeeper::on_replaced() {
+    const Catalog& catalog = metadata_.catalog();
+    std::set<TopicId> wanted;
+    for (const auto& [topic_id, topic] : catalog.topics()) {
+        if (!topic.is_twin()) wanted.insert(topic_id);
+    }
+    std::set<TopicId> possible = wanted;
+    for (const Topic& topic : metadata_.topics_in_tail())
+        possible.insert(topic.topic_id);
+    std::vector<Change> changes;
+    Change groups;
+    for (const auto& [group_id, topic_id] : topic_of_group_) {
+        if (catalog.find_group(group_id) == nullptr) groups.deleted_groups.push_back(group_id);
+    }
+    if (!groups.deleted_groups.empty()) changes.push_back(std::move(groups));
+    for (const TopicId topic_id : sources_) {
+        if (!possible.contains(topic_id)) changes.push_back({{}, {}, topic_id, {}});
+    }
+    for (const TopicId topic_id : wanted) {
+        if (!sources_.contains(topic_id)) changes.push_back({{}, topic_id, {}, {}});
+    }
+    sources_.insert(wanted.begin(), wanted.end());
+    for (const auto& [group_id, group] : catalog.groups())
+        topic_of_group_[group_id] = group.topic_id;
+    changes.push_back({});  // so that somebody may wait for it, whatever there is to do
+    for (Change& change : changes) {
+        change.mutation_id = catalog.last_mutation();
+        end_service(change);
+        changes_.push_back(std::move(change));
+    }
     changed_.notify_all();
 }
 
@@ -86,7 +131,9 @@ void TopicKeeper::run(Fiber& fiber) {
         }
         backoff = TOPIC_RETRY_BACKOFF_MIN;
         changes_.pop_front();
-        done_through_ = change.mutation_id;
+        // Several of one replacement carry its number: the last one is done.
+        if (changes_.empty() || changes_.front().mutation_id != change.mutation_id)
+            done_through_ = std::max(done_through_, change.mutation_id);
         changed_.notify_all();
     }
 }
@@ -118,6 +165,7 @@ Result<void> TopicKeeper::open_pair(Fiber& fiber, TopicId topic_id) {
 
 Result<void> TopicKeeper::remove(Fiber& fiber, const Change& change) {
     for (const GroupId group_id : change.deleted_groups) {
+        if (delivery_ == nullptr) continue;
         Result<void> removed = delivery_->remove_group(fiber, group_id);
         if (removed.is(ErrorCode::CANCELLED)) return removed;
         if (!removed.ok()) {

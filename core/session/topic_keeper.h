@@ -2,7 +2,8 @@
 // topic, removes partitions and groups of a deleted one.
 // Shape:    on_applied ends the service of what was deleted at once and queues the work on files; one
 //           fiber works it off in order. Whoever promises a client that a topic works waits for its
-//           mutation.
+//           mutation. A catalog that was replaced as a whole (a snapshot of a peer), or whose tail
+//           was cut, is compared with what is open here.
 // Owns:     its queue. A creation that fails (disk) is tried again with backoff; files that cannot
 //           be deleted are logged.
 // Errors:   wait_done: CANCELLED.
@@ -30,11 +31,12 @@ class TopicKeeper {
     TopicKeeper(Env& env, MetadataLog& metadata, PartitionTable& partitions)
         : env_(env), metadata_(metadata), partitions_(partitions) {}
 
-    // At the start: every topic of the catalog. Damage or a read error isolates a partition, a full
-    // disk or a newer format ends it.
+    // At the start: every topic of the catalog, and of its tail: their records may be committed. Damage or a read error
+    // isolates a partition, a full disk or a newer format ends it. From then on changes of the catalog are followed.
     Result<void> open_all(Fiber& fiber);
-    // From then on. delivery must outlive run.
-    void follow(Delivery& delivery);
+    // While this node delivers; null when it does not. Groups that are deleted meanwhile have no service to end, and their
+    // files are removed at the next start. It may end only when run does not use it.
+    void set_delivery(Delivery* delivery);
     void run(Fiber& fiber);
     // run returns once the change under way is carried out.
     void stop();
@@ -46,10 +48,12 @@ class TopicKeeper {
     struct Change {
         MutationId mutation_id;
         TopicId created;  // 0 = none
-        TopicId deleted;  // 0 = none
+        TopicId deleted;  // 0 = none; sources, as created
         std::vector<GroupId> deleted_groups;
     };
     void on_applied(const Mutation& mutation);
+    void on_replaced();
+    void end_service(const Change& change);
     Result<void> carry_out(Fiber& fiber, const Change& change);
     Result<void> open_pair(Fiber& fiber, TopicId topic_id);
     Result<void> remove(Fiber& fiber, const Change& change);
@@ -59,6 +63,7 @@ class TopicKeeper {
     PartitionTable& partitions_;
     Delivery* delivery_ = nullptr;
     std::map<GroupId, TopicId> topic_of_group_;  // the catalog forgets groups before we hear of it
+    std::set<TopicId> sources_;                  // opened, or queued for it
     std::deque<Change> changes_;
     MutationId done_through_;
     bool stopping_ = false;

@@ -13,6 +13,7 @@
 #include "core/wire/codec.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
+#include "tests/unit/meta/open_alone.h"
 
 namespace mortar {
 namespace {
@@ -143,7 +144,8 @@ class Bench {
     void start() {
         ++life_;
         run([&](Fiber& fiber) {
-            auto metadata = MetadataLog::open(fiber, env_, "metadata", 8192, LeaderEpoch(life_));
+            auto metadata =
+                testing::open_alone(fiber, env_, "metadata", 8192, LeaderEpoch(life_));
             ASSERT_TRUE(metadata.ok()) << metadata.error().to_string();
             metadata_ = std::move(metadata).value();
             table_ = std::make_unique<PartitionTable>(env_, LogOptions{});

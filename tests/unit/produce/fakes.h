@@ -242,8 +242,28 @@ class FakeMetadata : public MetadataLog {
         return mutation.mutation_id;
     }
     const Catalog& catalog() const override { return state; }
+    std::vector<Topic> topics_in_tail() const override { return {}; }
     bool is_quarantined() const override { return quarantined; }
     bool is_read_only() const override { return false; }
+    void set_observer(ReplicatedLogObserver*) override {}
+    Result<void> begin_term(LeaderEpoch) override { return {}; }
+    void end_term() override {}
+    void set_on_replaced(std::function<void()>) override {}
+    Result<MetadataSnapshot> snapshot() override { return make_error(ErrorCode::NOT_FOUND); }
+    Result<void> install_snapshot(Fiber&, ByteSpan) override { return {}; }
+    LogEnd end() const override { return {commit_seq(), state.last_leader_epoch()}; }
+    Sequence flushed() const override { return commit_seq(); }
+    Sequence commit_seq() const override { return Sequence(state.last_mutation().value); }
+    std::optional<Sequence> faulty_from() const override { return std::nullopt; }
+    bool is_closed() const override { return false; }
+    Result<RecordBytes> read_bytes(Fiber&, Sequence, Sequence, std::uint64_t) override {
+        return make_error(ErrorCode::NOT_FOUND);
+    }
+    Result<LeaderEpoch> epoch_at(Fiber&, Sequence) override { return state.last_leader_epoch(); }
+    Result<void> append_bytes(ByteSpan) override { return make_error(ErrorCode::LOG_CLOSED); }
+    Result<void> cut(Fiber&, Sequence) override { return {}; }
+    Result<void> make_durable(Fiber&) override { return {}; }
+    void advance_commit(Sequence) override {}
     void set_on_applied(std::function<void(const Mutation&)> on_applied) override {
         on_applied_ = std::move(on_applied);
     }

@@ -177,7 +177,7 @@ class SessionTest : public ::testing::Test {
         metadata.state.apply({MutationId(1), LeaderEpoch(1), 0, TopicCreated{"orders", 1}});
         start([this](Fiber& fiber) {
             EXPECT_TRUE(keeper.open_all(fiber).ok());
-            keeper.follow(delivery);
+            keeper.set_delivery(&delivery);
             publisher.start(background);
             background.spawn("topics", [this](Fiber& own) { keeper.run(own); });
             server = std::make_unique<SessionServer>(

@@ -6,8 +6,9 @@
 namespace mortar::sim {
 namespace {
 
-// Crystals are within 100 ppm, NTP slews by up to 500 ppm.
-constexpr std::int64_t WITHIN_PPM = 500;
+// Leases allow one clock to run 5 % slower than another. Crystals are within 100 ppm and NTP slews by 500, but what
+// takes too little off a lease shows only near the margin.
+constexpr std::int64_t WITHIN_PPM = 20'000;
 constexpr std::int64_t WILD_PPM = 200'000;
 constexpr std::uint64_t WALL_ONE_IN = 3;
 constexpr std::int64_t WALL_JUMP_S_MAX = 24 * 3600;

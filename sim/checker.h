@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +78,23 @@ struct GroupView {
     std::vector<Delivery::PartitionState> partitions;
 };
 
+// What one broker says of its part in the cluster, at a moment between two steps.
+struct ReplicaView {
+    std::size_t broker = 0;  // which one, from 0
+    std::uint64_t life = 0;
+    MonoTime now;  // true time
+    bool is_leader = false;
+    LeaderEpoch leader_epoch;  // in which it leads
+    MonoTime lease_until;      // of a leader, in true time
+};
+
+// One broker's copy of a log.
+struct ReplicaLog {
+    std::size_t broker = 0;
+    const std::map<std::uint64_t, SeenRecord>* records = nullptr;
+    bool is_rotten = false;
+};
+
 class Checker {
   public:
     Checker(int number, Violations& violations) : number_(number), violations_(violations) {}
@@ -113,6 +131,13 @@ class Checker {
                              const std::map<std::uint64_t, SeenRecord>& /*by sequence*/,
                              const std::vector<SeenRecord>& /*as found*/) {}
     virtual void on_group_view(const GroupView&) {}
+    // A broker's file of this log was cut, replaced or removed.
+    virtual void on_log_rewritten(std::size_t /*broker*/, PartitionKey) {}
+    // All brokers that are up, at one moment.
+    virtual void on_replica_views(const std::vector<ReplicaView>&) {}
+    // All copies of a log at the end, when they had their time to catch up.
+    virtual void on_replica_logs(PartitionKey, Sequence /*commit_seq*/,
+                                 const std::vector<ReplicaLog>&) {}
     // The drain is over: faults healed, consumers had their time. logs: last sequence of each partition.
     virtual void on_end(const std::map<PartitionKey, Sequence>& /*logs*/,
                         const std::vector<std::string>& /*draining groups*/) {}
@@ -131,10 +156,17 @@ class Checker {
 
 // What the checkers may ask of the world.
 struct WorldView {
-    Image durable;  // what a power loss now would certainly leave
+    std::vector<Image> durable;  // by broker: what a power loss now would certainly leave
+    // Copies whose bits flipped at rest, by broker: nobody may have read and repaired them yet.
+    std::set<std::pair<std::size_t, PartitionKey>> rotten = {};
+    // No clock runs so wrong that leases do not allow for it.
+    bool clocks_keep_margin = true;
 };
 
 // All wire and log checkers; liveness (13), determinism (16) and replaced files (17) are judged by the run itself.
 std::vector<std::unique_ptr<Checker>> make_checkers(const WorldView& world, Violations& violations);
+// Those of several brokers: 7 and 9.
+std::vector<std::unique_ptr<Checker>> make_replica_checkers(const WorldView& world,
+                                                            Violations& violations);
 
 }  // namespace mortar::sim

@@ -14,7 +14,7 @@ std::string name_of(const GroupPartition& where) {
     return where.group + " on " + name_of(where.key);
 }
 
-// 1: when the first byte of a PUB OK enters the send path, the durable image holds the record.
+// 1: when the first byte of a PUB OK enters the send path, a majority of the durable images holds the record.
 class AckedDurable : public Checker {
   public:
     AckedDurable(const WorldView& world, Violations& violations)
@@ -26,23 +26,23 @@ class AckedDurable : public Checker {
         if (request.asked.partition == ANY_PARTITION) {
             // The answer does not name the partition that the broker chose: some partition must hold it.
             bool held = false;
-            for (auto& [key, log] : logs_) {
-                if (key.topic_id == request.asked.topic_id)
-                    held = held || holds(log, request, result);
-            }
-            for (std::uint16_t p = 0; p < PARTITIONS_PROBED && !held; ++p) {
-                held = holds(log_of({request.asked.topic_id, PartitionIndex(p)}), request, result);
-            }
+            for (const PartitionKey key : partitions_of(request.asked.topic_id))
+                held = held || copies(key, request, result) >= majority();
             judge(held, PROMISE,
                   [&] { return "no durable partition holds sequence " + text(result); });
             return;
         }
-        judge(holds(log_of(request.asked), request, result), PROMISE, [&] {
+        const std::size_t held = copies(request.asked, request, result);
+        judge(held >= majority(), PROMISE, [&] {
             return "partition " + name_of(request.asked) + ": no durable record " + text(result) +
-                   " with the payload that was acknowledged";
+                   " with the payload that was acknowledged, but on " + std::to_string(held) +
+                   " of " + std::to_string(world_.durable.size()) + " brokers";
         });
     }
     void on_broker_down() override { logs_.clear(); }
+    void on_log_rewritten(std::size_t broker, PartitionKey key) override {
+        logs_.erase({key, broker});
+    }
 
   private:
     static constexpr const char* PROMISE = "a PUB is answered OK only after its record is durable";
@@ -50,22 +50,53 @@ class AckedDurable : public Checker {
     static std::string text(const wire::PubResult& result) {
         return std::to_string(result.sequence.value);
     }
-    LogFollower& log_of(PartitionKey key) {
-        return logs_.try_emplace(key, partition_folder(key.topic_id.value, key.partition.value))
-            .first->second;
-    }
-    bool holds(LogFollower& log, const PubRequest& request, const wire::PubResult& result) {
-        auto found = log.records().find(result.sequence.value);
-        if (found == log.records().end()) {
-            (void)log.advance(world_.durable);
-            found = log.records().find(result.sequence.value);
+    std::size_t majority() const { return world_.durable.size() / 2 + 1; }
+    std::set<PartitionKey> partitions_of(TopicId topic_id) const {
+        std::set<PartitionKey> keys;
+        for (const auto& [place, log] : logs_) {
+            if (place.first.topic_id == topic_id) keys.insert(place.first);
         }
+        for (std::uint16_t p = 0; p < PARTITIONS_PROBED; ++p)
+            keys.insert({topic_id, PartitionIndex(p)});
+        return keys;
+    }
+    std::size_t copies(PartitionKey key, const PubRequest& request, const wire::PubResult& result) {
+        std::size_t count = 0;
+        for (std::size_t broker = 0; broker < world_.durable.size(); ++broker) {
+            // It was durable there, and the reader here stops at what has rotted since.
+            if (world_.rotten.contains({broker, key})) {
+                ++count;
+                continue;
+            }
+            const auto place = std::pair(key, broker);
+            auto log = logs_.find(place);
+            if (log == logs_.end()) {
+                LogFollower follower(partition_folder(key.topic_id.value, key.partition.value));
+                log = logs_.emplace(place, std::move(follower)).first;
+            }
+            if (holds(log->second, world_.durable[broker], request, result)) ++count;
+        }
+        return count;
+    }
+    bool holds(LogFollower& log, const Image& image, const PubRequest& request,
+               const wire::PubResult& result) const {
+        if (!log.records().contains(result.sequence.value)) (void)log.advance(image);
+        if (is_in(log, request, result)) return true;
+        // A copy that was repaired in place is read once more from its start.
+        if (world_.durable.size() == 1) return false;
+        log.forget();
+        (void)log.advance(image);
+        return is_in(log, request, result);
+    }
+    static bool is_in(const LogFollower& log, const PubRequest& request,
+                      const wire::PubResult& result) {
+        const auto found = log.records().find(result.sequence.value);
         return found != log.records().end() && found->second.digest == request.digest &&
                found->second.producer_id == request.producer_id.value &&
                found->second.producer_seq == request.producer_seq.value;
     }
     const WorldView& world_;
-    std::map<PartitionKey, LogFollower> logs_;
+    std::map<std::pair<PartitionKey, std::size_t>, LogFollower> logs_;
     std::set<TopicId> deleted_;
 };
 
@@ -301,9 +332,12 @@ class AckedStaysAcked : public Checker {
 // 8: commit_seq, ack_floor, epochs and failures never go back, lives included; a delivery_id is used once.
 class NeverBack : public Checker {
   public:
-    explicit NeverBack(Violations& violations) : Checker(8, violations) {}
+    NeverBack(const WorldView& world, Violations& violations)
+        : Checker(8, violations), world_(world) {}
     void on_pub_ok(const PubRequest& request, const wire::PubResult& result) override {
-        forward(leader_, result.leader_epoch.value, "leader_epoch", "the broker");
+        // What an old leader had committed may be told after the first answer of the new one, by another connection.
+        const ConnId teller = world_.durable.size() == 1 ? 0 : request.conn;
+        forward(leader_[teller], result.leader_epoch.value, "leader_epoch", "the broker");
         judge(result.commit_seq >= result.sequence,
               "commit_seq covers the sequence it is sent with", [&] {
                   return std::to_string(result.commit_seq.value) + " < " +
@@ -351,6 +385,13 @@ class NeverBack : public Checker {
             forward(commit_[where.key], state.last_seq.value, "commit_seq", name_of(where.key));
         }
     }
+    void on_replica_views(const std::vector<ReplicaView>& views) override {
+        for (const ReplicaView& view : views) {
+            if (!view.is_leader) continue;
+            forward(office_[view.broker], view.leader_epoch.value, "leader_epoch",
+                    "broker " + std::to_string(view.broker + 1) + " in office");
+        }
+    }
 
   private:
     struct Failures {
@@ -373,7 +414,9 @@ class NeverBack : public Checker {
         });
         last = std::max(last, now);
     }
-    std::uint64_t leader_ = 0;
+    const WorldView& world_;
+    std::map<ConnId, std::uint64_t> leader_;
+    std::map<std::size_t, std::uint64_t> office_;
     std::map<PartitionKey, std::uint64_t> commit_;
     std::map<std::pair<ConnId, PartitionKey>, std::uint64_t> answered_commit_;
     std::map<std::string, std::uint64_t> membership_;
@@ -518,7 +561,7 @@ std::vector<std::unique_ptr<Checker>> make_checkers(const WorldView& world,
     checkers.push_back(std::make_unique<DeliveryOrder>(violations));
     checkers.push_back(std::make_unique<AtLeastOnce>(violations));
     checkers.push_back(std::make_unique<AckedStaysAcked>(violations));
-    checkers.push_back(std::make_unique<NeverBack>(violations));
+    checkers.push_back(std::make_unique<NeverBack>(world, violations));
     checkers.push_back(std::make_unique<Conservation>(violations));
     checkers.push_back(std::make_unique<CreditBound>(violations));
     checkers.push_back(std::make_unique<StrictFrames>(violations));

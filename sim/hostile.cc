@@ -4,7 +4,7 @@
 
 #include "core/fiber/deadline.h"
 #include "core/wire/codec.h"
-#include "sim/workload.h"
+#include "sim/broker_node.h"
 
 namespace mortar::sim {
 namespace {

@@ -7,13 +7,14 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "core/base/assert.h"
-#include "core/base/hash.h"
-#include "core/broker.h"
-#include "core/log/whole_file.h"
 #include "nemesis/nemesis.h"
+#include "sim/broker_node.h"
+#include "sim/disk_watch.h"
+#include "sim/log_views.h"
 #include "sim/params.h"
 #include "sim/tap.h"
 #include "sim/workload.h"
@@ -23,16 +24,19 @@ namespace {
 
 constexpr Duration SETUP = seconds(1);  // the operator's work before the first start
 constexpr Duration VIEW_EVERY = milliseconds(250);
-constexpr Duration HEALED_SERVICE_WITHIN = seconds(30);  // PUB works again
+constexpr Duration REPLICA_VIEW_EVERY = milliseconds(5);  // leases overlap for longer, or hardly
+constexpr Duration HEALED_SERVICE_WITHIN = seconds(30);   // PUB works again
 constexpr Duration DRAIN_WITHIN =
     seconds(150);  // groups settle everything; backoff alone may take 30 s
 constexpr Duration LEAVE_WITHIN = seconds(30);
 constexpr Duration STOP_WITHIN = seconds(30);
+constexpr Duration CATCH_UP_WITHIN = seconds(60);
+constexpr Duration SUPERVISOR_WAITS = seconds(1);
 constexpr Duration FIRST_FAULT_AFTER = milliseconds(300);
 constexpr Duration WALL_JUMP_MAX = seconds(24 * 3600);
 constexpr std::size_t STORY_LINES_MAX = 60;
-constexpr std::uint64_t WHOLE_FILE_BYTES_MAX = 1u << 24;
-constexpr std::uint64_t STEPS_MAX = 20'000'000;  // a run that never ends is a harness fault
+constexpr std::uint64_t STEPS_MAX =
+    20'000'000;  // a broker; a run that never ends is a harness fault
 
 // MORTAR_SOMETIMES and MORTAR_ASSERT reach the run through these; one run at a time in a process.
 struct Current {
@@ -58,23 +62,27 @@ class Run {
         : options_(options),
           params_(options.seed, options.pins),
           world_(options.seed, stacks),
-          broker_node_(world_.add_node("broker")),
           faults_end_(MonoTime{} + SETUP +
                       seconds(static_cast<std::int64_t>(params_["duration_s"]))),
           violations_([this] { return world_.now(); }),
-          view_{durable_image()},
+          brokers_(make_brokers()),
           checkers_(make_checkers(view_, violations_)),
+          logs_(view_, brokers_, checkers_),
           tap_(checkers_),
           workload_(world_, params_, faults_end_),
-          faults_(world_, {[this](SimNode& node) { on_down(node); },
-                           [this](SimNode& node) { on_up(node); }}) {
+          faults_(world_, fault_control()) {
         g_current = {&report_.rare, &world_, options.seed};
         set_sometimes_hook(count_rare);
         set_assert_context(assert_context);
+        if (!is_cluster()) return;
+        for (auto& checker : make_replica_checkers(view_, violations_))
+            checkers_.push_back(std::move(checker));
     }
     ~Run() {
-        if (broker_node_.alive()) broker_node_.kill();
-        broker_.reset();
+        for (const auto& broker : brokers_) {
+            if (broker->node().alive()) broker->node().kill();
+            broker->drop_broker();
+        }
         set_sometimes_hook(nullptr);
         set_assert_context(nullptr);
         g_current = {};
@@ -82,60 +90,90 @@ class Run {
 
     RunReport go() {
         prepare();
-        start_broker();
+        for (const auto& broker : brokers_)
+            start(*broker);
         workload_.start();
-        const Result<std::vector<const Nemesis*>> families =
-            parse_families(options_.nemesis, options_.seed);
-        MORTAR_ASSERT(families.ok());
-        FaultParameters parameters;
-        parameters.begin = MonoTime{} + SETUP + FIRST_FAULT_AFTER;
-        parameters.end = faults_end_;
-        parameters.brokers = {broker_node_.name()};
-        for (const SimNode* node : workload_.nodes())
-            parameters.clients.push_back(node->name());
-        faults_.schedule(plan_faults(*families, options_.seed, parameters));
-
+        plan_the_faults();
         run_while([this] { return world_.now() < faults_end_; }, faults_end_);
         tell("faults end");
         heal_and_drain();
+        if (is_cluster() && !violations_.any()) judge_replicas();
         if (!violations_.any()) stop_gracefully();
         if (!violations_.any()) look_for_the_last_time();
         return verdict();
     }
 
   private:
+    bool is_cluster() const { return brokers_.size() > 1; }
+
     // --- the world
+    std::vector<std::unique_ptr<BrokerNode>> make_brokers() {
+        const auto count = static_cast<std::size_t>(params_["nodes"]);
+        std::vector<std::unique_ptr<BrokerNode>> brokers;
+        for (std::size_t i = 0; i < count; ++i) {
+            SimNode& node = world_.add_node(broker_name(i, count));
+            brokers.push_back(std::make_unique<BrokerNode>(
+                node, i, params_,
+                [this](BrokerNode& broker, const Result<void>& ended) { on_end(broker, ended); }));
+            view_.durable.push_back(brokers.back()->durable_image());
+            DiskWatchEvents events;
+            events.tell = [this](const std::string& event) { tell(event); };
+            events.on_crashed = [this](SimNode& crashed) {
+                on_down(crashed);
+                faults_.bring_back(crashed, milliseconds(20));
+            };
+            events.on_rewritten = [this, i](SimNode&, const std::string& path) {
+                on_rewritten(i, path);
+            };
+            watches_.push_back(std::make_unique<DiskWatch>(node, options_, report_, violations_,
+                                                           std::move(events)));
+        }
+        return brokers;
+    }
+
+    FaultControl fault_control() {
+        FaultControl control;
+        control.on_down = [this](SimNode& node) { on_down(node); };
+        control.on_up = [this](SimNode& node) { on_up(node); };
+        control.leader = [this] {
+            BrokerNode* leading = leader();
+            return leading == nullptr ? nullptr : &leading->node();
+        };
+        control.restart = [this](SimNode& node) { restart_gracefully(*broker_of(node)); };
+        control.on_rot = [this](SimNode& node, const std::string& path) {
+            tell(node.name() + " rots: " + path);
+            if (const auto key = log_of_path(path))
+                view_.rotten.insert({broker_of(node)->index(), *key});
+        };
+        control.on_wiped = [this](SimNode& node) { broker_of(node)->on_wiped(); };
+        for (const auto& broker : brokers_)
+            control.brokers.push_back(&broker->node());
+        return control;
+    }
+
+    BrokerNode* broker_of(const SimNode& node) const {
+        for (const auto& broker : brokers_) {
+            if (&broker->node() == &node) return broker.get();
+        }
+        return nullptr;
+    }
+
     void prepare() {
         Rng rng = world_.stream("run", "personality");
-        broker_node_.disk().set_speed(DiskSpeed::draw(rng));
+        for (const auto& broker : brokers_)
+            broker->node().disk().set_speed(DiskSpeed::draw(rng));
         if (options_.log) {
             world_.set_log_sink([this](const SimNode& node, LogLevel, std::string_view line) {
                 fmt::print(stderr, "{:>10} {} {}\n", world_.now().ns / 1000, node.name(), line);
             });
         }
-        world_.network().set_send_hook([this](const SendInfo& send, ByteSpan bytes) {
-            if (send.node == &broker_node_) {
-                tap_.on_broker_bytes(send.conn_id, bytes);
-            } else {
-                tap_.on_client_bytes(send.conn_id, bytes);
-            }
-            open_connections_.insert(send.conn_id);
-        });
-        broker_node_.scheduler().spawn("operator", [this](Fiber& fiber) {
-            const Result<void> installed = install_token(fiber);
-            MORTAR_ASSERT(installed.ok());
-        });
+        world_.network().set_send_hook(
+            [this](const SendInfo& send, ByteSpan bytes) { on_send(send, bytes); });
+        for (const auto& broker : brokers_)
+            broker->install();
         world_.run_for(SETUP);
-        setup_operations_ = broker_node_.disk().operation_count();
-        broker_node_.disk().set_operation_hook(
-            [this](OperationPoint point, const DiskOperation& operation) {
-                on_disk_operation(point, operation);
-            });
-        if (!options_.drop_sync.empty()) {
-            broker_node_.disk().faults().drop_sync = [this](const SyncCall& call) {
-                return sync_site(call.op, call.path, call.fiber) == options_.drop_sync;
-            };
-        }
+        for (std::size_t i = 0; i < watches_.size(); ++i)
+            watches_[i]->start(i == 0);
         workload_.set_on_death([this](SimNode& node, Duration back_after) {
             on_down(node);
             faults_.bring_back(node, back_after);
@@ -146,121 +184,75 @@ class Run {
             const std::int64_t at_ms = jumps.between(SETUP.to_ms(), faults_end_.ns / 1'000'000);
             const Duration offset =
                 milliseconds(jumps.between(-WALL_JUMP_MAX.to_ms(), WALL_JUMP_MAX.to_ms()));
-            world_.at(MonoTime{} + milliseconds(at_ms), [this, offset] {
-                tell("the broker's wall clock jumps");
-                broker_node_.clock().set_wall_offset(offset);
+            SimNode& node = brokers_[i % brokers_.size()]->node();
+            world_.at(MonoTime{} + milliseconds(at_ms), [this, offset, &node] {
+                tell("the wall clock of " + node.name() + " jumps");
+                node.clock().set_wall_offset(offset);
             });
         }
         Rng restarts = world_.stream("run", "restarts");
         for (std::uint64_t i = 0; i < params_["graceful_restarts"]; ++i) {
             const std::int64_t at_ms =
                 restarts.between((SETUP + FIRST_FAULT_AFTER).to_ms(), faults_end_.ns / 1'000'000);
-            world_.at(MonoTime{} + milliseconds(at_ms), [this] { restart_gracefully(); });
+            BrokerNode& broker = *brokers_[i % brokers_.size()];
+            world_.at(MonoTime{} + milliseconds(at_ms),
+                      [this, &broker] { restart_gracefully(broker); });
         }
     }
 
-    // Numbers become #, so that a site stands for one place in the code.
-    static std::string sync_site(DiskOp op, std::string_view path, std::string_view fiber) {
-        std::string site = std::string(disk_op_name(op)) + " ";
-        const auto add = [&site](std::string_view text) {
-            for (const char c : text) {
-                const bool digit = c >= '0' && c <= '9';
-                if (!digit) {
-                    site += c;
-                } else if (site.back() != '#') {
-                    site += '#';
-                }
-            }
-        };
-        add(path.empty() ? "." : path);
-        site += " by ";
-        add(fiber);
-        return site;
-    }
-
-    void on_disk_operation(OperationPoint point, const DiskOperation& operation) {
-        if (options_.record_syncs && point == OperationPoint::AFTER &&
-            (operation.op == DiskOp::SYNC_DATA || operation.op == DiskOp::SYNC_FOLDER)) {
-            report_.sync_sites[sync_site(operation.op, operation.path, operation.fiber)].push_back(
-                operation.number - setup_operations_);
+    void plan_the_faults() {
+        const Result<std::vector<const Nemesis*>> families =
+            parse_families(options_.nemesis, options_.seed, brokers_.size());
+        MORTAR_ASSERT(families.ok());
+        FaultParameters parameters;
+        parameters.begin = MonoTime{} + SETUP + FIRST_FAULT_AFTER;
+        parameters.end = faults_end_;
+        for (const auto& broker : brokers_)
+            parameters.brokers.push_back(broker->name());
+        for (const SimNode* node : workload_.nodes())
+            parameters.clients.push_back(node->name());
+        if (is_cluster()) {
+            Rng rng = world_.stream("run", "victim");
+            parameters.victim =
+                brokers_[static_cast<std::size_t>(rng.below(brokers_.size()))]->name();
+            schedule_replica_views();
+            world_.at(faults_end_, [this] {
+                for (const auto& broker : brokers_)
+                    broker->node().clock().set_drift_ppm(0);
+            });
         }
-        if (point == OperationPoint::AFTER) judge_replacement(operation);
-        const CrashPlan& plan = options_.crash;
-        if (plan.at_operation == 0 || broker_node_.stopping()) return;
-        const bool first = crashes_ == 0 &&
-                           operation.number == setup_operations_ + plan.at_operation &&
-                           (point == OperationPoint::AFTER) == plan.after;
-        const bool again = crashes_ == 1 && plan.again_after != 0 &&
-                           point == OperationPoint::BEFORE &&
-                           operation.number == crashed_at_operation_ + plan.again_after;
-        if (!first && !again) return;
-        ++crashes_;
-        crashed_at_operation_ = operation.number;
-        if (first) report_.first_life_operations = operation.number;
-        tell(fmt::format("crash {} operation {} {} {}", plan.after && first ? "after" : "before",
-                         operation.number, disk_op_name(operation.op), operation.path));
-        broker_node_.stop_after_step([this] {
-            if (options_.crash.power) {
-                broker_node_.power_loss(power_image());
-            } else {
-                broker_node_.kill();
-            }
-            on_down(broker_node_);
-            faults_.bring_back(broker_node_, milliseconds(20));
-        });
-    }
-    // 17: a fiber that renamed a whole file into place and then synced the folder is done with it.
-    void judge_replacement(const DiskOperation& operation) {
-        if (operation.op == DiskOp::RENAME)
-            replaced_[std::string(operation.fiber)] = operation.to_path;
-        if (operation.op != DiskOp::SYNC_FOLDER) return;
-        const auto replaced = replaced_.extract(std::string(operation.fiber));
-        if (!replaced) return;
-        const std::string& path = replaced.mapped();
-        const std::size_t slash = path.rfind('/');
-        const std::string folder =
-            slash == std::string::npos ? std::string() : path.substr(0, slash);
-        if (folder != operation.path || !is_whole_file(path)) return;
-        const SimDisk& disk = broker_node_.disk();
-        ++report_.checks[17];
-        const auto seen = disk.cached_read_part(path, 0, WHOLE_FILE_BYTES_MAX);
-        if (disk.durable_read_part(path, 0, WHOLE_FILE_BYTES_MAX) == seen) return;
-        report(17, "a file that was replaced is durable once its folder is synced",
-               path + " is not what " + std::string(operation.fiber) + " wrote");
-    }
-    // Logs are named the same way, and go on to grow.
-    static bool is_whole_file(const std::string& path) {
-        static constexpr std::string_view ENDINGS[] = {".mqc", ".mqp", ".bin", "identity",
-                                                       "replica/state"};
-        return std::any_of(std::begin(ENDINGS), std::end(ENDINGS),
-                           [&](std::string_view ending) { return path.ends_with(ending); });
+        for (const Nemesis* family : *families) {
+            const std::string_view name = family->name();
+            if (name == "wild-clock") view_.clocks_keep_margin = false;
+            disks_fail_ = disks_fail_ || name == "fsync-fail" || name == "disk-full" ||
+                          name == "bitrot" || name == "wipe";
+        }
+        faults_.schedule(plan_faults(*families, options_.seed, parameters));
     }
 
-    // Fixed images first, then drawn ones; see CrashPlan::image.
-    PowerImage power_image() const {
-        using Kind = PowerImage::Kind;
-        static constexpr Kind FIXED[] = {Kind::NONE, Kind::ALL, Kind::METADATA_ONLY,
-                                         Kind::DATA_ONLY};
-        if (options_.crash.image < std::size(FIXED)) return {.kind = FIXED[options_.crash.image]};
-        return PowerImage::random(
-            stream_seed(options_.crash.image, "crash", std::to_string(crashes_)), true);
+    void on_send(const SendInfo& send, ByteSpan bytes) {
+        const bool is_of_broker = broker_of(*send.node) != nullptr;
+        if (is_cluster() && is_peer_address(is_of_broker, send)) return;
+        if (is_of_broker) {
+            if (is_cluster()) view_replicas();
+            tap_.on_broker_bytes(send.conn_id, bytes);
+        } else {
+            tap_.on_client_bytes(send.conn_id, bytes);
+        }
+        open_connections_.insert(send.conn_id);
+    }
+    static bool is_peer_address(bool is_of_broker, const SendInfo& send) {
+        static const std::string PORT = ":" + std::to_string(PEER_PORT);
+        return is_of_broker &&
+               (send.local_address.ends_with(PORT) || send.peer_address.ends_with(PORT));
     }
 
-    Image durable_image() {
-        return {
-            [this](const std::string& folder) { return broker_node_.disk().durable_names(folder); },
-            [this](const std::string& path, std::uint64_t offset, std::uint64_t count) {
-                return broker_node_.disk().durable_read_part(path, offset, count);
-            }};
+    void on_rewritten(std::size_t broker, const std::string& path) {
+        const auto key = log_of_path(path);
+        if (!is_cluster() || !key) return;
+        for (auto& checker : checkers_)
+            checker->on_log_rewritten(broker, *key);
     }
-    Image cached_image() {
-        return {
-            [this](const std::string& folder) { return broker_node_.disk().cached_names(folder); },
-            [this](const std::string& path, std::uint64_t offset, std::uint64_t count) {
-                return broker_node_.disk().cached_read_part(path, offset, count);
-            }};
-    }
-
     template <class While>
     void run_while(While goes_on, MonoTime limit) {
         while (!violations_.any() && goes_on() && world_.now() < limit) {
@@ -268,90 +260,70 @@ class Run {
                 world_.run_until(limit);
                 break;
             }
-            if (world_.step_count() > STEPS_MAX) {
+            if (world_.step_count() > STEPS_MAX * brokers_.size()) {
                 harness_fault_ = "the run does not end";
                 return;
             }
         }
     }
 
-    // --- the broker's lives
-    BrokerOptions broker_options() const {
-        BrokerOptions options;
-        options.config = dev_config();
-        options.config.listen_client = "0.0.0.0:7188";
-        options.config.segment_max_bytes = params_["segment_max_bytes"];
-        options.config.metadata_snapshot_records =
-            static_cast<std::uint32_t>(params_["metadata_snapshot_records"]);
-        options.config.delivery_lease_ms = static_cast<std::uint32_t>(params_["lease_ms"]);
-        options.config.delivery_max_attempts = static_cast<std::uint32_t>(params_["max_attempts"]);
-        options.checkpoint_every_bytes = params_["checkpoint_every_bytes"];
-        options.ledger_bytes_min = params_["ledger_max_bytes"];
-        return options;
+    // --- the brokers' lives
+    void start(BrokerNode& broker) {
+        tell(broker.name() + " starts");
+        broker.start();
     }
 
-    void start_broker() {
-        tell("broker starts");
-        serving_ = false;
-        stopping_ = false;
-        restart_asked_ = false;
-        stopped_.reset();
-        broker_ = std::make_unique<Broker>(broker_node_.env(), broker_options());
-        broker_node_.scheduler().spawn("broker.main", [this](Fiber& fiber) {
-            Result<void> ended = broker_->run(fiber);
-            if (ended.ok() && stopping_ && restart_asked_) return start_broker_again();
-            if (!ended.ok() || !stopping_) {
-                report(13, "the broker serves after every honest crash",
-                       "it stopped: " + (ended.ok() ? std::string("without an error")
-                                                    : ended.error().to_string()));
-            }
-            stopped_ = std::move(ended);
-        });
-    }
-
-    // What an operator does before the first start.
-    Result<void> install_token(Fiber& fiber) {
-        Disk& disk = broker_node_.disk();
-        MORTAR_TRY(make_folders_durably(fiber, disk, "auth"));
-        const std::string line = to_hex(sha256(as_byte_span(CLIENT_TOKEN))) + "\n";
-        MORTAR_TRY(write_new_file(fiber, disk, "auth/client.sha256.tmp", as_byte_span(line)));
-        return publish_file(fiber, disk, "auth", "client.sha256.tmp", "client.sha256");
+    void on_end(BrokerNode& broker, const Result<void>& ended) {
+        if (ended.ok() && broker.stopping && broker.restart_asked)
+            return start_again(broker, milliseconds(5));
+        const std::string how =
+            ended.ok() ? std::string("without an error") : ended.error().to_string();
+        if (disks_fail_ && !(ended.ok() && broker.stopping)) {
+            // A supervisor starts again what gave up.
+            tell(broker.name() + " stopped: " + how);
+            broker.restart_asked = true;
+            return start_again(broker, SUPERVISOR_WAITS);
+        }
+        if (!ended.ok() || !broker.stopping)
+            report(13, "the broker serves after every honest crash", "it stopped: " + how);
+        broker.stopped = ended;
     }
 
     // SIGTERM and a new process; nothing when it is down or not up yet.
-    void restart_gracefully() {
-        if (!serving_ || stopping_ || broker_ == nullptr) return;
-        tell("broker is asked to restart");
+    void restart_gracefully(BrokerNode& broker) {
+        if (!broker.serving || broker.stopping || broker.broker() == nullptr) return;
+        tell(broker.name() + " is asked to restart");
         MORTAR_SOMETIMES(true, "graceful restart");
-        stopping_ = true;
-        restart_asked_ = true;
-        broker_->stop();
+        broker.restart_asked = true;
+        broker.stop();
     }
-    void start_broker_again() {
-        world_.after(milliseconds(5), [this] {
+    void start_again(BrokerNode& broker, Duration delay) {
+        world_.after(delay, [this, &broker] {
             // A crash may have been faster.
-            if (!restart_asked_) return;
-            broker_node_.kill();
-            on_down(broker_node_);
-            faults_.bring_back(broker_node_, milliseconds(5));
+            if (!broker.restart_asked) return;
+            broker.node().kill();
+            on_down(broker.node());
+            faults_.bring_back(broker.node(), milliseconds(5));
         });
     }
 
     void on_down(SimNode& node) {
         tell(node.name() + " down");
-        if (&node != &broker_node_) return workload_.on_node_down(node);
-        broker_.reset();
-        serving_ = false;
-        restart_asked_ = false;
-        replaced_.clear();
+        BrokerNode* broker = broker_of(node);
+        if (broker == nullptr) return workload_.on_node_down(node);
+        if (office_ && office_->broker == broker) office_.reset();
+        went_down_ = true;
+        broker->on_down();
+        watches_[broker->index()]->on_down();
         for (auto& checker : checkers_)
             checker->on_broker_down();
         end_dead_connections();
     }
     void on_up(SimNode& node) {
         tell(node.name() + " up");
-        if (&node != &broker_node_) return workload_.on_node_up(node);
-        start_broker();
+        BrokerNode* broker = broker_of(node);
+        if (broker == nullptr) return workload_.on_node_up(node);
+        start(*broker);
     }
 
     // A connection is over once no end can say anything on it.
@@ -367,6 +339,42 @@ class Run {
         }
     }
 
+    // --- who leads
+    struct Office {
+        BrokerNode* broker = nullptr;
+        LeaderEpoch leader_epoch;
+    };
+    bool serving() const { return office_.has_value(); }
+
+    // Of several that think so the newest; a broker that is alone does once the run has seen it serve.
+    BrokerNode* leader() const {
+        if (!is_cluster()) return brokers_.front()->serving ? brokers_.front().get() : nullptr;
+        BrokerNode* newest = nullptr;
+        // Who was deposed may not know it yet.
+        LeaderEpoch leader_epoch = newest_epoch_;
+        for (const auto& broker : brokers_) {
+            if (!broker->serving) continue;
+            const ReplicaView view = broker->replica_view();
+            if (!view.is_leader || view.leader_epoch < leader_epoch) continue;
+            newest = broker.get();
+            leader_epoch = view.leader_epoch;
+        }
+        return newest;
+    }
+
+    void view_replicas() {
+        std::vector<ReplicaView> views;
+        for (const auto& broker : brokers_) {
+            if (broker->is_ready()) views.push_back(broker->replica_view());
+        }
+        for (auto& checker : checkers_)
+            checker->on_replica_views(views);
+    }
+    void schedule_replica_views() {
+        view_replicas();
+        world_.after(REPLICA_VIEW_EVERY, [this] { schedule_replica_views(); });
+    }
+
     // --- views
     void schedule_view() {
         world_.after(VIEW_EVERY, [this] {
@@ -377,20 +385,29 @@ class Run {
 
     void look() {
         end_dead_connections();
-        if (broker_ == nullptr || !broker_->is_ready()) return;
-        if (!serving_) {
-            serving_ = true;
-            tell("broker serves");
-            for (auto& checker : checkers_)
-                checker->on_broker_up();
-            view_logs(cached_image());
+        for (const auto& broker : brokers_) {
+            if (!broker->is_ready() || broker->serving) continue;
+            broker->serving = true;
+            tell(broker->name() + " serves");
         }
-        for (const auto& [group_id, group] : broker_->catalog().groups()) {
+        BrokerNode* leading = leader();
+        if (leading == nullptr) {
+            office_.reset();
+            return;
+        }
+        if (!leading->is_ready()) return;  // it is about to stop
+        const LeaderEpoch leader_epoch = leading->replica_view().leader_epoch;
+        newest_epoch_ = std::max(newest_epoch_, leader_epoch);
+        const bool is_new =
+            !office_ || office_->broker != leading || office_->leader_epoch != leader_epoch;
+        if (is_new) take_office(*leading, leader_epoch);
+        Broker& broker = *leading->broker();
+        for (const auto& [group_id, group] : broker.catalog().groups()) {
             GroupView view;
             view.group = group.name;
             view.topic_id = group.topic_id;
             view.start_after = group.start_after;
-            view.partitions = broker_->delivery().group_state(group_id);
+            view.partitions = broker.delivery().group_state(group_id);
             if (view.partitions.size() != view.start_after.size())
                 continue;  // its SUB is still at work
             for (auto& checker : checkers_)
@@ -398,33 +415,31 @@ class Run {
         }
     }
 
-    void view_logs(const Image& image) {
-        last_sequences_.clear();
-        for (const auto& [topic_id, topic] : broker_->catalog().topics()) {
-            for (std::uint16_t p = 0; p < topic.partition_count; ++p) {
-                const PartitionKey key{topic_id, PartitionIndex(p)};
-                LogFollower log(partition_folder(topic_id.value, p));
-                const std::vector<SeenRecord> found = log.advance(image);
-                for (auto& checker : checkers_)
-                    checker->on_log_view(key, log.records(), found);
-                const std::uint64_t last =
-                    log.records().empty() ? 0 : log.records().rbegin()->first;
-                last_sequences_[key] = Sequence(last);
-            }
+    void take_office(BrokerNode& broker, LeaderEpoch leader_epoch) {
+        office_ = Office{&broker, leader_epoch};
+        if (is_cluster()) {
+            tell(fmt::format("{} leads in leader_epoch {}", broker.name(), leader_epoch.value));
+            // What the one before had under way may be forgotten, as if it had died.
+            for (auto& checker : checkers_)
+                checker->on_broker_down();
         }
+        for (auto& checker : checkers_)
+            checker->on_broker_up();
+        logs_.note(*broker.broker());
+        logs_.show(broker, broker.cached_image());
     }
 
     // --- the end
     void heal_and_drain() {
         MonoTime limit = world_.now() + HEALED_SERVICE_WITHIN;
-        run_while([this] { return !serving_; }, limit);
+        run_while([this] { return !serving(); }, limit);
         if (violations_.any()) return;
-        judge_liveness(serving_, "the broker serves within 30 s of the last fault", "it does not");
+        judge_liveness(serving(), "the broker serves within 30 s of the last fault", "it does not");
         limit = world_.now() + DRAIN_WITHIN;
         run_while([this] { return !workload_.producers_done(); }, limit);
         if (violations_.any()) return;
         judge_liveness(workload_.producers_done(), "after the last fault every PUB is decided",
-                       "producers still wait: " + names(broker_node_));
+                       "producers still wait: " + all_fiber_names());
         run_while([this] { return !drained(); }, limit);
         if (violations_.any()) return;
         judge_liveness(drained(), "after the last fault groups settle everything", drain_state());
@@ -438,20 +453,23 @@ class Run {
     }
 
     bool drained() {
-        if (!serving_ || broker_ == nullptr) return false;
-        for (const auto& [group_id, group] : broker_->catalog().groups()) {
-            for (const Delivery::PartitionState& state :
-                 broker_->delivery().group_state(group_id)) {
+        BrokerNode* leading = serving() ? leader() : nullptr;
+        if (leading == nullptr) return false;
+        Broker& broker = *leading->broker();
+        for (const auto& [group_id, group] : broker.catalog().groups()) {
+            for (const Delivery::PartitionState& state : broker.delivery().group_state(group_id)) {
                 if (state.ack_floor != state.last_seq) return false;
             }
         }
         return true;
     }
     std::string drain_state() {
+        BrokerNode* leading = leader();
+        if (leading == nullptr) return "nobody leads";
+        Broker& broker = *leading->broker();
         std::string text;
-        for (const auto& [group_id, group] : broker_->catalog().groups()) {
-            for (const Delivery::PartitionState& state :
-                 broker_->delivery().group_state(group_id)) {
+        for (const auto& [group_id, group] : broker.catalog().groups()) {
+            for (const Delivery::PartitionState& state : broker.delivery().group_state(group_id)) {
                 text += fmt::format("{}/{}: ack_floor {} of {}, in flight {}, waiting {}; ",
                                     group.name, state.partition.value, state.ack_floor.value,
                                     state.last_seq.value, state.in_flight, state.waiting_retry);
@@ -460,50 +478,91 @@ class Run {
         return text;
     }
 
+    // Each broker has its time to catch up; then all copies are compared.
+    void judge_replicas() {
+        const MonoTime limit = world_.now() + CATCH_UP_WITHIN;
+        while (!violations_.any() && world_.now() < limit && !replicas_are_level())
+            run_while([] { return true; }, std::min(limit, world_.now() + VIEW_EVERY * 2));
+        if (violations_.any()) return;
+        judge_liveness(replicas_are_level(), "after the last fault every broker catches up",
+                       "it does not: " + logs_.describe());
+        if (violations_.any() || !serving()) return;
+        logs_.compare();
+    }
+    // Leaves the leader's last sequences behind.
+    bool replicas_are_level() {
+        BrokerNode* leading = leader();
+        if (leading == nullptr) return false;
+        logs_.note(*leading->broker());
+        logs_.show(*leading, leading->cached_image());
+        return logs_.are_level();
+    }
+
     // A planned crash may come this late too; then it is asked again in its next life.
     void stop_gracefully() {
-        while (!stopped_.has_value() && !violations_.any()) {
-            run_while([this] { return !serving_; }, world_.now() + HEALED_SERVICE_WITHIN);
+        while (!all_stopped() && !violations_.any()) {
+            run_while([this] { return !serving() || !all_serve(); },
+                      world_.now() + HEALED_SERVICE_WITHIN);
             if (violations_.any()) return;
-            judge_liveness(serving_, "the broker serves within 30 s of the last fault",
-                           "it does not");
+            judge_liveness(serving() && all_serve(),
+                           "the broker serves within 30 s of the last fault", "it does not");
             if (violations_.any()) return;
             look();
-            view_logs(cached_image());
+            if (!serving()) continue;
+            logs_.note(*office_->broker->broker());
+            logs_.show(*office_->broker, office_->broker->cached_image());
             for (auto& checker : checkers_)
-                checker->on_end(last_sequences_, workload_.groups());
-            tell("broker is asked to stop");
-            stopping_ = true;
-            broker_->stop();
-            run_while([this] { return serving_ && !stopped_.has_value(); },
-                      world_.now() + STOP_WITHIN);
-            if (violations_.any() || !serving_) continue;
-            judge_liveness(stopped_.has_value(), "a broker that is asked to stop ends",
-                           names(broker_node_));
+                checker->on_end(logs_.last_sequences(), workload_.groups());
+            went_down_ = false;
+            for (const auto& broker : brokers_) {
+                tell(broker->name() + " is asked to stop");
+                broker->stop();
+            }
+            run_while([this] { return !went_down_ && !all_stopped(); }, world_.now() + STOP_WITHIN);
+            if (violations_.any()) continue;
+            if (went_down_) {
+                // Those that have stopped already come back as well.
+                for (const auto& broker : brokers_) {
+                    if (!broker->node().alive() || !broker->stopped.has_value()) continue;
+                    broker->restart_asked = true;
+                    start_again(*broker, milliseconds(5));
+                }
+                continue;
+            }
+            judge_liveness(all_stopped(), "a broker that is asked to stop ends", all_fiber_names());
         }
+    }
+    bool all_stopped() const {
+        return std::all_of(brokers_.begin(), brokers_.end(),
+                           [](const auto& broker) { return broker->stopped.has_value(); });
+    }
+    bool all_serve() const {
+        return std::all_of(brokers_.begin(), brokers_.end(),
+                           [](const auto& broker) { return broker->serving; });
     }
 
     // Everything is synced now, and nothing is left behind.
     void look_for_the_last_time() {
-        view_logs(durable_image());
-        serving_ = false;
+        for (const auto& broker : brokers_) {
+            logs_.show(*broker, broker->durable_image());
+            broker->serving = false;
+        }
         world_.run_for(seconds(1));
-        judge_bound(broker_node_.scheduler().fiber_count() == 0, "fibers " + names(broker_node_));
-        judge_bound(world_.network().open_handles(broker_node_) == 0,
-                    fmt::format("{} sockets", world_.network().open_handles(broker_node_)));
-        judge_bound(broker_node_.disk().open_files() == 0 || !broker_files_closed(),
-                    fmt::format("{} files", broker_node_.disk().open_files()));
-    }
-    // Files close with the objects that hold them.
-    bool broker_files_closed() {
-        broker_.reset();
-        return broker_node_.disk().open_files() != 0;
+        for (const auto& broker : brokers_) {
+            SimNode& node = broker->node();
+            const std::size_t sockets = world_.network().open_handles(node);
+            judge_bound(node.scheduler().fiber_count() == 0, "fibers " + broker->fiber_names());
+            judge_bound(sockets == 0, fmt::format("{} sockets", sockets));
+            broker->drop_broker();
+            judge_bound(node.disk().open_files() == 0,
+                        fmt::format("{} files", node.disk().open_files()));
+        }
     }
 
-    static std::string names(SimNode& node) {
+    std::string all_fiber_names() const {
         std::string text;
-        for (const std::string& name : node.scheduler().fiber_names())
-            text += name + " ";
+        for (const auto& broker : brokers_)
+            text += broker->fiber_names();
         return text;
     }
 
@@ -531,7 +590,7 @@ class Run {
         report_.simulated_ms = world_.now().ns / 1'000'000;
         report_.acked_pubs = tap_.acked_pubs();
         report_.acked_messages = tap_.acked_messages();
-        report_.disk_operations = broker_node_.disk().operation_count() - setup_operations_;
+        report_.disk_operations = watches_.front()->operation_count();
         report_.faults = faults_.fired();
         report_.parameters = params_.all();
         for (const auto& checker : checkers_)
@@ -556,97 +615,29 @@ class Run {
     Params params_;
     RunReport report_;
     SimWorld world_;
-    SimNode& broker_node_;
     MonoTime faults_end_;
     Violations violations_;
     WorldView view_;
+    std::vector<std::unique_ptr<DiskWatch>> watches_;  // by broker
+    std::vector<std::unique_ptr<BrokerNode>> brokers_;
     std::vector<std::unique_ptr<Checker>> checkers_;
+    LogViews logs_;
     Tap tap_;
     Workload workload_;
     FaultRunner faults_;
-    std::unique_ptr<Broker> broker_;
-    bool serving_ = false;
-    bool stopping_ = false;
-    std::optional<Result<void>> stopped_;
+    std::optional<Office> office_;  // as look() saw it last
+    LeaderEpoch newest_epoch_;
+    bool disks_fail_ = false;  // a broker may give up, and is started again
+    bool went_down_ = false;   // a broker, since this was cleared
     std::set<ConnId> open_connections_;
-    std::map<PartitionKey, Sequence> last_sequences_;
     std::deque<std::string> story_;
     std::string harness_fault_;
-    std::uint64_t setup_operations_ = 0;
-    std::map<std::string, std::string>
-        replaced_;  // by fiber: what it renamed last, its folder not synced yet
-    bool restart_asked_ = false;
-    int crashes_ = 0;
-    std::uint64_t crashed_at_operation_ = 0;
 };
 
 }  // namespace
 
 RunReport run_seed(const RunOptions& options, StackPool& stacks) {
     return Run(options, stacks).go();
-}
-
-std::vector<std::pair<std::string, std::string>> parameter_help() {
-    return Params::help();
-}
-
-bool known_nemeses(const std::string& nemesis) {
-    return parse_families(nemesis, 1).ok();
-}
-
-std::vector<std::string> swarm_families(const RunOptions& options) {
-    const std::uint64_t nodes = Params(options.seed, options.pins)["nodes"];
-    std::vector<std::string> names;
-    for (const Nemesis* nemesis : swarm_nemeses(static_cast<std::size_t>(nodes)))
-        names.emplace_back(nemesis->name());
-    return names;
-}
-
-std::vector<std::pair<std::string, std::string>> nemesis_help() {
-    return {
-        {"kill", "kill -9 of a process: the page cache stays, connections die"},
-        {"power", "power loss: any subset of the sectors that were not synced survives"},
-        {"torn", "power loss in the middle of sectors: half-written or garbage"},
-        {"pause", "a process stands still for a while, then goes on"},
-        {"reset", "a connection is reset, also in the middle of a frame"},
-        {"partition", "no packet gets from some nodes to others: one way, both, bridge, flapping"},
-        {"clock", "a clock drifts within the margin of the leases, or its wall time jumps"},
-        {"slow-disk", "a broker's disk is slow, or hangs for seconds"},
-        {"fsync-fail", "a broker's disk fails syncs and writes; dirty pages are gone, or not"},
-        {"disk-full", "a broker's file system is full for a while; writes come short"},
-        {"bitrot", "bits of a log flip at rest, on one broker of several"},
-        {"slow-net", "latency, a bottleneck, or a link that only small frames pass"},
-        {"rolling", "an operator restarts every broker in turn"},
-        {"wild-clock", "a clock drifts beyond the margin; never part of swarm"},
-        {"wipe", "one broker of several comes back with an empty disk; never part of swarm"},
-        {"swarm", "a subset drawn from the seed; with one broker of the first five"},
-        {"none", "no faults"}};
-}
-
-std::vector<std::pair<std::string, std::string>> checker_help() {
-    return {{"1", "a PUB is answered OK only after its record is durable"},
-            {"2", "no acknowledged record is lost or altered; a refused one never appears"},
-            {"3", "one sequence per (producer, seq); sequences dense"},
-            {"4", "first deliveries by sequence, with the bytes that were published"},
-            {"5", "after healing every record is delivered and settled for every group"},
-            {"6", "after ACK got OK a message is never sent to that group again"},
-            {"8", "commit_seq, ack_floor and epochs never go back"},
-            {"11", "committed = settled + in flight + waiting + ready"},
-            {"12", "in flight stays within the credit; nothing leaks"},
-            {"13", "after the last fault PUB works and groups drain"},
-            {"14", "every byte sent to a client decodes strictly"},
-            {"15", "bad input never changes durable state"},
-            {"16", "one seed gives one trace hash"},
-            {"17", "a file that was replaced is durable once its folder is synced"},
-            {"18", "after a topic's deletion got OK nothing is stored in it"}};
-}
-
-std::string reproduce_line(const std::string& program, const RunOptions& options) {
-    std::string line =
-        fmt::format("{} --seed {} --nemesis {}", program, options.seed, options.nemesis);
-    for (const auto& [name, value] : options.pins)
-        line += fmt::format(" --set {}={}", name, value);
-    return line;
 }
 
 }  // namespace mortar::sim

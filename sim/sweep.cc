@@ -352,7 +352,10 @@ class Sweep {
                 }
             }
         }
-        for (const int checker : CHECKERS) {
+        std::vector<int> expected(std::begin(CHECKERS), std::end(CHECKERS));
+        if (options_.run.pins.contains("nodes") && options_.run.pins.at("nodes") > 1)
+            expected.insert(expected.end(), {7, 9});
+        for (const int checker : expected) {
             const bool off = checker == 16 && options_.check_twice_every == 0;
             if (checks_[checker] == 0 && !off)
                 reasons.push_back(fmt::format("checker {} judged nothing", checker));

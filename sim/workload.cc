@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fiber/deadline.h"
+#include "sim/broker_node.h"
 #include "sim/hostile.h"
 
 namespace mortar::sim {
@@ -81,10 +82,14 @@ void Workload::start() {
         start_consumer(*app);
     for (const auto& app : churns_)
         start_churn(*app);
-    for (SimNode* node : hostile_nodes_) {
-        node->scheduler().spawn("app.hostile", [this, node](Fiber& fiber) {
+    const std::vector<std::string> addresses =
+        client_addresses(static_cast<std::size_t>(params_["nodes"]));
+    for (std::size_t i = 0; i < hostile_nodes_.size(); ++i) {
+        SimNode* node = hostile_nodes_[i];
+        const std::string& address = addresses[i % addresses.size()];
+        node->scheduler().spawn("app.hostile", [this, node, address](Fiber& fiber) {
             Env env = node->env();
-            run_hostile(fiber, env, BROKER_ADDRESS, node->clock().from_true(faults_end_));
+            run_hostile(fiber, env, address, node->clock().from_true(faults_end_));
         });
     }
 }
@@ -122,7 +127,7 @@ std::vector<std::string> Workload::groups() const {
 
 client::LinkOptions Workload::link_options(const std::string& name) const {
     client::LinkOptions options;
-    options.addresses = {BROKER_ADDRESS};
+    options.addresses = client_addresses(static_cast<std::size_t>(params_["nodes"]));
     options.token = CLIENT_TOKEN;
     options.rng_name = name;
     return options;

@@ -18,9 +18,6 @@
 
 namespace mortar::sim {
 
-inline constexpr const char* BROKER_ADDRESS = "broker:7188";
-inline constexpr const char* CLIENT_TOKEN = "simulated";
-
 std::string topic_name(std::uint64_t index);
 std::string group_name(std::uint64_t index);
 // Groups are spread over the topics.

@@ -290,8 +290,8 @@ TEST_F(ClusterNemesisTest, clocks_drift_within_the_margin_and_wild_ones_beyond) 
         wild = std::max(wild, std::abs(b2.clock().drift_ppm()));
         EXPECT_EQ(b1.clock().now(), before) << "it never jumps";
     }
-    EXPECT_GT(within, 400);
-    EXPECT_LE(within, 500);
+    EXPECT_GT(within, 15'000);
+    EXPECT_LE(within, 20'000);
     EXPECT_GT(wild, 100'000);
     const std::uint64_t wall = b1.clock().wall_unix_ms();
     for (std::uint64_t draw = 1; b1.clock().wall_unix_ms() == wall; ++draw) {

@@ -88,7 +88,7 @@ class CheckerFixture : public ::testing::Test {
 
     std::map<std::string, ByteVector> durable_files_;
     Violations violations_{[] { return MonoTime{}; }};
-    WorldView view_{Image{
+    WorldView view_{{Image{
         [this](const std::string& folder) {
             std::vector<std::string> names;
             for (const auto& [path, bytes] : durable_files_) {
@@ -103,7 +103,7 @@ class CheckerFixture : public ::testing::Test {
             const ByteSpan rest = ByteSpan(found->second).subspan(static_cast<std::size_t>(offset));
             const ByteSpan part = rest.first(std::min<std::size_t>(rest.size(), count));
             return ByteVector(part.begin(), part.end());
-        }}};
+        }}}};
     std::vector<std::unique_ptr<Checker>> checkers_ = make_checkers(view_, violations_);
 };
 

@@ -1,0 +1,93 @@
+#include "sim/log_views.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace mortar::sim {
+namespace {
+
+LogFollower follower_of(PartitionKey key) {
+    return LogFollower(partition_folder(key.topic_id.value, key.partition.value));
+}
+
+Sequence last_of(const LogFollower& log) {
+    return Sequence(log.records().empty() ? 0 : log.records().rbegin()->first);
+}
+
+Sequence last_durable(BrokerNode& broker, PartitionKey key) {
+    LogFollower log = follower_of(key);
+    (void)log.advance(broker.durable_image());
+    return last_of(log);
+}
+
+}  // namespace
+
+std::optional<PartitionKey> log_of_path(const std::string& path) {
+    unsigned topic_id = 0;
+    unsigned partition = 0;
+    if (path.find(".seg") == std::string::npos) return std::nullopt;
+    if (std::sscanf(path.c_str(), "topics/%u/%u/", &topic_id, &partition) != 2) return std::nullopt;
+    return PartitionKey{TopicId(static_cast<std::uint16_t>(topic_id)),
+                        PartitionIndex(static_cast<std::uint16_t>(partition))};
+}
+
+void LogViews::note(const Broker& broker) {
+    keys_.clear();
+    for (const auto& [topic_id, topic] : broker.catalog().topics()) {
+        for (std::uint16_t p = 0; p < topic.partition_count; ++p)
+            keys_.push_back({topic_id, PartitionIndex(p)});
+    }
+}
+
+void LogViews::show(const BrokerNode& broker, const Image& image) {
+    last_sequences_.clear();
+    for (const PartitionKey key : keys_) {
+        LogFollower log = follower_of(key);
+        const std::vector<SeenRecord> found = log.advance(image);
+        last_sequences_[key] = last_of(log);
+        if (is_rotten(broker, key)) continue;
+        for (auto& checker : checkers_)
+            checker->on_log_view(key, log.records(), found);
+    }
+}
+
+bool LogViews::are_level() const {
+    for (const auto& broker : brokers_) {
+        if (!broker->serving) return false;
+        for (const auto& [key, last] : last_sequences_) {
+            if (!is_rotten(*broker, key) && last_durable(*broker, key) < last) return false;
+        }
+    }
+    return true;
+}
+
+std::string LogViews::describe() const {
+    std::string text;
+    for (const auto& broker : brokers_) {
+        text += broker->name() + (broker->serving ? ":" : " (does not serve):");
+        for (const auto& [key, last] : last_sequences_) {
+            text += fmt::format(" {}/{} {} of {}", key.topic_id.value, key.partition.value,
+                                last_durable(*broker, key).value, last.value);
+        }
+        text += "; ";
+    }
+    return text;
+}
+
+void LogViews::compare() {
+    for (const auto& [key, last] : last_sequences_) {
+        std::vector<LogFollower> copies;
+        std::vector<ReplicaLog> logs;
+        copies.reserve(brokers_.size());
+        for (const auto& broker : brokers_) {
+            copies.push_back(follower_of(key));
+            (void)copies.back().advance(broker->durable_image());
+            logs.push_back({broker->index(), &copies.back().records(), is_rotten(*broker, key)});
+        }
+        for (auto& checker : checkers_)
+            checker->on_replica_logs(key, last, logs);
+    }
+}
+
+}  // namespace mortar::sim

@@ -24,6 +24,7 @@ constexpr std::size_t IOV_BATCH = 256;
 static_assert(IOV_BATCH <= IOV_MAX);
 constexpr mode_t FILE_MODE = 0644;
 constexpr mode_t FOLDER_MODE = 0755;
+constexpr mode_t PERMISSION_BITS = 0777;
 
 ErrorCode code_of(int error_number) {
     switch (error_number) {
@@ -277,8 +278,12 @@ Result<std::vector<DirEntry>> list_at(const std::string& path) {
             if (errno == ENOENT) continue;  // removed meanwhile
             return disk_error(errno, "cannot stat", path + "/" + name);
         }
-        entries.push_back(
-            {name, S_ISDIR(status.st_mode), static_cast<std::uint64_t>(status.st_size)});
+        mode_t mode = status.st_mode;
+        struct stat behind {};
+        if (S_ISLNK(mode) && ::fstatat(::dirfd(folder.get()), found->d_name, &behind, 0) == 0)
+            mode = behind.st_mode;
+        entries.push_back({name, S_ISDIR(status.st_mode),
+                           static_cast<std::uint64_t>(status.st_size), mode & PERMISSION_BITS});
     }
     if (errno != 0) return disk_error(errno, "cannot list", path);
     std::sort(entries.begin(), entries.end(),

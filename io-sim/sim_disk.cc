@@ -354,7 +354,9 @@ Result<std::vector<DirEntry>> SimDisk::list(Fiber& fiber, const std::string& fol
     std::vector<DirEntry> entries;
     for (const auto& [name, number] : state_.inode(*inode).cached_names) {
         const Inode& entry = state_.inode(number);
-        entries.push_back({name, entry.is_folder, entry.cached.size_bytes});
+        const auto given = permissions_.find(folder.empty() ? name : folder + "/" + name);
+        entries.push_back({name, entry.is_folder, entry.cached.size_bytes,
+                           given == permissions_.end() ? DirEntry().permissions : given->second});
     }
     after(fiber, operation);
     return entries;

@@ -156,6 +156,10 @@ class SimDisk : public Disk {
     std::vector<std::string> durable_files(const std::string& folder) const;
     // Bit rot at rest: cached and durable bytes alike. False when the file has no such byte.
     bool flip_bit(const std::string& path, std::uint64_t file_offset, unsigned bit);
+    // What list tells of this path; without it a file is the owner's alone.
+    void set_permissions(const std::string& path, std::uint32_t permissions) {
+        permissions_[path] = permissions;
+    }
     // The medium was replaced.
     void wipe() { restore(DiskState()); }
 
@@ -185,6 +189,7 @@ class SimDisk : public Disk {
     DiskState state_;
     std::uint64_t operations_ = 0;
     std::size_t open_files_ = 0;
+    std::map<std::string, std::uint32_t> permissions_;
     std::map<std::string, std::uint64_t> locks_;  // path to the holder's number
     std::uint64_t next_lock_ = 1;
 };

@@ -12,6 +12,10 @@ constexpr const char* LOCK_PATH = "LOCK";
 constexpr const char* IDENTITY_NAME = "identity";
 constexpr const char* IDENTITY_TMP = "identity.tmp";
 constexpr const char* TOKENS_PATH = "auth/client.sha256";
+constexpr const char* AUTH_FOLDER = "auth";
+constexpr const char* PEER_KEY_NAME = "peer.key";
+// Neither others nor the group may anything; 0400 is good, too.
+constexpr std::uint32_t PERMISSIONS_REFUSED = 0177;
 constexpr std::uint64_t SMALL_FILE_BYTES_MAX = 1u << 20;
 constexpr std::string_view FIRST_LINE = "mortarmq identity ";
 constexpr std::uint64_t IDENTITY_VERSION = 1;
@@ -182,6 +186,40 @@ Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk,
                           path + " holds no digest, so nobody could connect; " + advice);
     }
     return digests;
+}
+
+Result<SecretKey> load_peer_key(Fiber& fiber, Disk& disk, const Config& config) {
+    const std::string path = config.data_dir + "/" + AUTH_FOLDER + "/" + PEER_KEY_NAME;
+    const Result<std::vector<DirEntry>> entries = disk.list(fiber, AUTH_FOLDER);
+    if (!entries.ok() && !entries.is(ErrorCode::NOT_FOUND)) return entries.error();
+    const DirEntry* entry = nullptr;
+    for (std::size_t i = 0; entries.ok() && i < entries->size(); ++i) {
+        if ((*entries)[i].name == PEER_KEY_NAME) entry = &(*entries)[i];
+    }
+    if (entry == nullptr) {
+        return make_error(ErrorCode::INVALID_CONFIG,
+                          path +
+                              " is missing, and a cluster needs it; make it once with `mkdir -p " +
+                              config.data_dir + "/" + AUTH_FOLDER +
+                              "; head -c32 "
+                              "/dev/urandom | od -An -tx1 | tr -d ' \\n' > " +
+                              path + "; chmod 600 " + path + "`, then copy it to the other nodes");
+    }
+    if ((entry->permissions & PERMISSIONS_REFUSED) != 0) {
+        return make_error(ErrorCode::INVALID_CONFIG,
+                          path + " can be read or changed by others; `chmod 600 " + path +
+                              "`, and make a new one if somebody may have read it");
+    }
+    const ByteVector bytes = MORTAR_TRY(
+        read_whole_file(fiber, disk, join_path(AUTH_FOLDER, PEER_KEY_NAME), SMALL_FILE_BYTES_MAX));
+    std::string_view text = as_string_view(bytes);
+    const std::string_view line = trimmed(take_line(text));
+    SecretKey key;
+    if (!trimmed(text).empty() || !from_hex(line, key)) {
+        return make_error(ErrorCode::INVALID_CONFIG,
+                          path + " is not a key: it must hold 64 hex digits and nothing else");
+    }
+    return key;
 }
 
 Result<std::vector<Sha256Digest>> check_folder(Fiber& fiber, Disk& disk, const Config& config) {

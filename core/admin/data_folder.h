@@ -5,9 +5,10 @@
 //             node_id 0
 //             cluster_id 0123456789abcdef0123456789abcdef
 //             mode dev        (or: normal)
-//           data_dir/auth/client.sha256 holds the digests of the tokens that clients may use.
+//           data_dir/auth/client.sha256 holds the digests of the tokens that clients may use; data_dir/auth/peer.key the
+//           key by which the nodes of a cluster know each other.
 // Owns:     the lock, until destroyed.
-// Errors:   LOCKED (another process), INVALID_CONFIG (another node's folder; a --dev folder in a cluster; tokens), DAMAGED
+// Errors:   LOCKED (another process), INVALID_CONFIG (another node's folder; a --dev folder in a cluster; tokens; the key), DAMAGED
 //           (the identity is unreadable, or missing next to data), UNSUPPORTED_FORMAT, those of Disk.
 // Suspends: all that take Fiber&.
 // Durable:  the identity, before open returns.
@@ -60,6 +61,9 @@ Result<std::vector<Sha256Digest>> parse_client_digests(std::string_view text,
 // listeners (contract S3).
 Result<std::vector<Sha256Digest>> load_client_tokens(Fiber& fiber, Disk& disk,
                                                      const Config& config);
+// What the nodes of a cluster know each other by: 64 hex digits, in a file that nobody else may read. Asked for with more
+// than one peer only.
+Result<SecretKey> load_peer_key(Fiber& fiber, Disk& disk, const Config& config);
 // What a start refuses because of the configuration and what stands in the folder: the tokens, and whose folder it is.
 // Changes nothing; the folder need not be there.
 Result<std::vector<Sha256Digest>> check_folder(Fiber& fiber, Disk& disk, const Config& config);

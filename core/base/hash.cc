@@ -1,6 +1,7 @@
 #include "core/base/hash.h"
 
 #include <isa-l/crc.h>
+#include <sodium/crypto_auth_hmacsha256.h>
 #include <sodium/crypto_hash_sha256.h>
 #include <sodium/utils.h>
 
@@ -43,6 +44,16 @@ Sha256Digest sha256(ByteSpan bytes) {
     Sha256Digest digest;
     crypto_hash_sha256(reinterpret_cast<unsigned char*>(digest.data()),
                        reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+    return digest;
+}
+
+Sha256Digest keyed_hash(const SecretKey& key, ByteSpan bytes) {
+    static_assert(sizeof(SecretKey) == crypto_auth_hmacsha256_KEYBYTES);
+    static_assert(sizeof(Sha256Digest) == crypto_auth_hmacsha256_BYTES);
+    Sha256Digest digest;
+    crypto_auth_hmacsha256(reinterpret_cast<unsigned char*>(digest.data()),
+                           reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                           reinterpret_cast<const unsigned char*>(key.data()));
     return digest;
 }
 

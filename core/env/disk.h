@@ -46,6 +46,7 @@ struct DirEntry {
     std::string name;
     bool is_folder = false;
     std::uint64_t size_bytes = 0;
+    std::uint32_t permissions = 0600;  // the rwx bits; of a link: those of the file behind it
 };
 
 struct DiskSpace {

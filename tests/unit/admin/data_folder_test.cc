@@ -173,5 +173,40 @@ TEST_F(DataFolderTest, the_empty_token_is_for_loopback_only) {
     });
 }
 
+TEST_F(DataFolderTest, the_key_of_a_cluster_is_64_hex_digits_in_a_file_of_the_owner_alone) {
+    run_on(node, [&](Fiber& fiber) {
+        const auto refusal = [&] {
+            const auto loaded = load_peer_key(fiber, env.disk, config);
+            if (loaded.ok()) return std::string("loaded");
+            EXPECT_TRUE(loaded.is(ErrorCode::INVALID_CONFIG));
+            return loaded.error().detail;
+        };
+        const std::string path = config.data_dir + "/auth/peer.key";
+        const std::string make =
+            "head -c32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > " + path + "; chmod 600 " + path;
+        EXPECT_NE(refusal().find(make), std::string::npos) << refusal();
+        write_file(fiber, "auth", "client.sha256", "");
+        EXPECT_NE(refusal().find(make), std::string::npos);
+
+        const SecretKey key = sha256(as_byte_span("k"));
+        write_file(fiber, "auth", "peer.key", to_hex(key));
+        EXPECT_EQ(*load_peer_key(fiber, env.disk, config), key);
+        for (const std::uint32_t permissions : {0640u, 0604u, 0620u, 0777u, 0644u, 0601u}) {
+            node.disk().set_permissions("auth/peer.key", permissions);
+            EXPECT_NE(refusal().find("`chmod 600 " + path + "`"), std::string::npos) << permissions;
+        }
+        node.disk().set_permissions("auth/peer.key", 0400);
+        write_file(fiber, "auth", "peer.key", " " + to_hex(key) + " \r\n");
+        EXPECT_EQ(*load_peer_key(fiber, env.disk, config), key);
+        for (const std::string& bad :
+             {std::string(), to_hex(key).substr(1), to_hex(key) + "00", to_hex(key) + "\nmore",
+              "\n" + to_hex(key), std::string(64, 'x')}) {
+            write_file(fiber, "auth", "peer.key", bad);
+            EXPECT_EQ(refusal(),
+                      path + " is not a key: it must hold 64 hex digits and nothing else");
+        }
+    });
+}
+
 }  // namespace
 }  // namespace mortar

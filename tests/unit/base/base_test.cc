@@ -66,6 +66,14 @@ TEST(Bytes, writer_and_reader_agree_and_short_reads_fail) {
     EXPECT_TRUE(reader.failed());
 }
 
+TEST(Hash, keyed_hash_is_hmac_sha256) {
+    // RFC 4231, test case 2; the short key filled up with zeros is the same key.
+    SecretKey key{};
+    std::memcpy(key.data(), "Jefe", 4);
+    EXPECT_EQ(to_hex(keyed_hash(key, as_byte_span("what do ya want for nothing?"))),
+              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+}
+
 TEST(Hash, known_answers) {
     EXPECT_EQ(crc32c(as_byte_span("123456789")), 0xE3069283u);
     EXPECT_EQ(crc32c(as_byte_span("56789"), crc32c(as_byte_span("1234"))), 0xE3069283u);

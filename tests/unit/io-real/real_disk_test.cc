@@ -77,6 +77,29 @@ TEST(RealDisk, opens_by_mode_and_names_what_is_missing) {
     });
 }
 
+TEST(RealDisk, tells_who_may_read_a_file_and_what_is_behind_a_link) {
+    RealWorld world;
+    world.run_fiber([&](Fiber& fiber) {
+        const std::filesystem::path root = world.folder.path;
+        std::ofstream(root / "key") << "k";
+        std::filesystem::create_symlink("key", root / "link");
+        std::filesystem::create_symlink("nothing", root / "loose");
+        const auto told = [&](unsigned permissions, const char* name) {
+            std::filesystem::permissions(root / "key", std::filesystem::perms{permissions});
+            const auto entries = world.env().disk.list(fiber, "").value();
+            for (const DirEntry& entry : entries) {
+                if (entry.name == name) return entry.permissions;
+            }
+            return 0u;
+        };
+        for (const unsigned permissions : {0600u, 0644u, 0400u, 0777u}) {
+            EXPECT_EQ(told(permissions, "key"), permissions);
+            EXPECT_EQ(told(permissions, "link"), permissions);
+        }
+        EXPECT_EQ(told(0600, "loose"), 0777u);
+    });
+}
+
 TEST(RealDisk, makes_lists_renames_and_removes) {
     RealWorld world;
     world.run_fiber([&](Fiber& fiber) {

@@ -12,6 +12,7 @@
 #include "core/produce/publish.h"
 #include "core/replica/one_node_commit.h"
 #include "core/replica/promise.h"
+#include "core/replica/sole_node.h"
 #include "core/session/leftovers.h"
 #include "core/session/server.h"
 #include "core/session/topic_keeper.h"
@@ -55,6 +56,7 @@ struct BrokerParts {
     LeaderEpoch leader_epoch;
     OneNodeCommit commit;
     std::unique_ptr<MetadataLog> metadata;
+    SoleNode sole_node;
     std::unique_ptr<PartitionTable> partitions;
     std::unique_ptr<TopicKeeper> keeper;
     std::unique_ptr<Delivery> delivery;
@@ -153,6 +155,7 @@ Result<void> Broker::recover(Fiber& fiber) {
     log_options.segment_max_bytes = config.segment_max_bytes;
     log_options.checkpoint_every_bytes = options_.checkpoint_every_bytes;
     parts_->partitions = std::make_unique<PartitionTable>(env_, log_options);
+    parts_->partitions->set_replication(&parts_->sole_node);
     parts_->keeper = std::make_unique<TopicKeeper>(env_, *parts_->metadata, *parts_->partitions);
     MORTAR_TRY(parts_->keeper->open_all(fiber));
 

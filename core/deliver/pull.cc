@@ -218,7 +218,7 @@ Result<void> DeliveryCore::serve(Fiber& fiber, PullRun& run, PartitionIndex part
         if (run.max_msgs != 0)
             count_max = std::min<std::uint64_t>(count_max, run.max_msgs - run.sent_count);
         const std::optional<Range> range = is_served
-                                               ? next_range(*source.book(), stored->commit_seq(),
+                                               ? next_range(*source.book(), stored->readable_seq(),
                                                             std::max<std::uint64_t>(count_max, 1))
                                                : std::nullopt;
         if (!range) {

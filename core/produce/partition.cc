@@ -67,22 +67,63 @@ class UnopenedLog final : public PartitionLog {
 
 }  // namespace
 
-Partition::Partition(PartitionKey key, std::shared_ptr<PartitionLog> log, ProducerWindows windows)
-    : key_(key), log_(std::move(log)), windows_(std::move(windows)) {}
+Partition::Hurry::Hurry(Partition& partition) : partition_(partition) {
+    ++partition_.hurry_count_;
+    partition_.committed_.notify_all();
+}
+
+Partition::Hurry::~Hurry() {
+    --partition_.hurry_count_;
+    partition_.hurry_ended_.notify_all();
+}
+
+Partition::Partition(PartitionTable& table, PartitionKey key, std::shared_ptr<PartitionLog> log,
+                     ProducerWindows windows)
+    : table_(table), key_(key), log_(std::move(log)), windows_(std::move(windows)) {}
+
+Sequence Partition::commit_seq() const {
+    if (lost_committed_ || !is_end_known_) return commit_seq_;
+    return std::min(commit_seq_, log_->last_sequence());
+}
 
 // Before the log was ever opened nobody can say what it holds: try_reopen asks again.
 void Partition::raise_commit_floor(Sequence known) {
-    commit_floor_ = std::max(commit_floor_, known);
+    readable_seen_ = std::max(readable_seen_, known);
+    commit_seq_ = std::max(commit_seq_, readable_seen_);
     if (is_closed() || !is_end_known_) return;
-    lost_committed_ = lost_committed_ || log_->flushed_sequence() < commit_floor_;
+    lost_committed_ = lost_committed_ || log_->flushed_sequence() < readable_seen_;
     MORTAR_SOMETIMES(lost_committed_, "partition: the log lost committed records");
+}
+
+void Partition::note_readable() {
+    readable_seen_ = std::max(readable_seen_, readable_seq());
+    if (!lost_committed_ || log_->flushed_sequence() < readable_seen_) return;
+    MORTAR_SOMETIMES(true, "partition: a leader brought lost records back");
+    lost_committed_ = quarantine_reported_ = false;
+}
+
+void Partition::advance_commit(Sequence committed) {
+    const Sequence reached = std::min(committed, log_->last_sequence());
+    if (reached <= commit_seq_) return;
+    commit_seq_ = reached;
+    note_readable();
+    table_.on_committed(*this);
 }
 
 Result<Sequence> Partition::append(const Record& record) {
     const Sequence sequence = MORTAR_TRY(log_->append(record));
     MORTAR_ASSERT(sequence > commit_seq());
     windows_.on_record(record.producer_id, record.producer_seq, sequence);
+    if (table_.replication_ != nullptr) table_.replication_->on_appended(*this);
     return sequence;
+}
+
+Result<void> Partition::append_bytes(ByteSpan records) {
+    Result<void> appended = log_->append_bytes(records, [this](const Record& record) {
+        windows_.on_record(record.producer_id, record.producer_seq, record.sequence);
+    });
+    table_.count_unflushed(*this);
+    return appended;
 }
 
 Result<RecordBatch> Partition::read(Fiber& fiber, Sequence from, Sequence through,
@@ -91,14 +132,70 @@ Result<RecordBatch> Partition::read(Fiber& fiber, Sequence from, Sequence throug
     return log->read(fiber, from, through, max_bytes);
 }
 
+Result<RecordBytes> Partition::read_bytes(Fiber& fiber, Sequence from, Sequence through,
+                                          std::uint64_t max_bytes) {
+    const std::shared_ptr<PartitionLog> log = log_;
+    return log->read_bytes(fiber, from, through, max_bytes);
+}
+
+Result<LeaderEpoch> Partition::epoch_at(Fiber& fiber, Sequence sequence) {
+    const std::shared_ptr<PartitionLog> log = log_;
+    return log->epoch_at(fiber, sequence);
+}
+
+Result<void> Partition::cut(Fiber& fiber, Sequence keep_through) {
+    MORTAR_ASSERT(keep_through >= commit_seq());
+    const Hurry hurry(*this);
+    const std::shared_ptr<PartitionLog> log = log_;
+    if (log->faulty_from() && *log->faulty_from() <= keep_through)
+        return make_error(ErrorCode::DAMAGED, partition_name(key_));
+    MORTAR_TRY(wait_flushed(fiber, *log, keep_through));
+    const bool was_quarantined = is_quarantined();
+    if (keep_through == log->last_sequence() && !was_quarantined) return {};
+    // Made first: what fails here leaves the log as it is.
+    OpenedWindows kept =
+        MORTAR_TRY(open_windows(fiber, table_.env_, partition_folder(key_), *log, keep_through));
+    MORTAR_TRY(log->cut(fiber, keep_through));
+    if (log != log_) return make_error(ErrorCode::LOG_CLOSED, partition_name(key_));
+    windows_ = std::move(kept.windows);
+    quarantine_reported_ = is_quarantined();
+    table_.count_unflushed(*this);
+    if (was_quarantined) table_.on_state_changed(*this);
+    committed_.notify_all();
+    return {};
+}
+
+Result<void> Partition::wait_flushed(Fiber& fiber, PartitionLog& log, Sequence through) {
+    while (!log.failure() && log.flushed_sequence() < through)
+        MORTAR_TRY(committed_.wait(fiber));
+    if (log.failure()) return make_error(ErrorCode::LOG_CLOSED, partition_name(key_));
+    return {};
+}
+
+Result<void> Partition::make_durable(Fiber& fiber) {
+    const Hurry hurry(*this);
+    const std::shared_ptr<PartitionLog> log = log_;
+    return log->make_durable(fiber);
+}
+
 PartitionTable::PartitionTable(Env& env, LogOptions options)
-    : PartitionTable(env, [&env, options, tails = std::make_shared<TailBudget>()](
-                              Fiber& fiber, const std::string& folder, const std::string& name) {
-          return PartitionLog::open(fiber, env, folder, name, options, tails);
-      }) {}
+    : env_(env),
+      log_options_(std::move(options)),
+      tails_(std::make_shared<TailBudget>()),
+      reopening_(env.scheduler) {}
 
 PartitionTable::PartitionTable(Env& env, OpenLog open_log)
     : env_(env), open_log_(std::move(open_log)), reopening_(env.scheduler) {}
+
+Result<std::unique_ptr<PartitionLog>> PartitionTable::open_log(Fiber& fiber, PartitionKey key) {
+    const std::string folder = partition_folder(key);
+    if (open_log_) return open_log_(fiber, folder, partition_name(key));
+    LogOptions options = log_options_;
+    options.before_repair = [this, key](Fiber& at) {
+        return before_repair_ ? before_repair_(at, key) : Result<void>();
+    };
+    return PartitionLog::open(fiber, env_, folder, partition_name(key), std::move(options), tails_);
+}
 
 PartitionTable::~PartitionTable() = default;
 
@@ -121,7 +218,10 @@ Result<void> PartitionTable::open(Fiber& fiber, const Topic& topic, OnDiskError 
     opening_.reset();
     if (!opened.ok()) return std::move(opened).error();
     MORTAR_SOMETIMES(opening_is_retired_, "partition: topic deleted while it was opened");
-    topics_.emplace(topic_id, std::move(opened).value());
+    const auto at = topics_.emplace(topic_id, std::move(opened).value()).first;
+    for (const std::unique_ptr<Partition>& partition : at->second.partitions) {
+        if (replication_ != nullptr) replication_->on_opened(*partition);
+    }
     if (opening_is_retired_) retire_topic(topic_id);
     return {};
 }
@@ -141,7 +241,7 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& f
         if (!parts.ok()) {
             // All or none: what was opened has fibers that must end first.
             for (const std::unique_ptr<Partition>& partition : opened.partitions) {
-                const Result<void> closed = partition->log().close(fiber);
+                const Result<void> closed = close_log(fiber, *partition);
                 if (!closed.ok())
                     env_.log.warn("partition_close_failed",
                                   {{"reason", closed.error().to_string()}});
@@ -149,8 +249,8 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& f
             opened_count_ -= opened.partitions.size();
             return std::move(parts).error();
         }
-        opened.partitions.push_back(
-            std::make_unique<Partition>(key, std::move(parts->log), std::move(parts->windows)));
+        opened.partitions.push_back(std::make_unique<Partition>(*this, key, std::move(parts->log),
+                                                                std::move(parts->windows)));
         Partition& partition = *opened.partitions.back();
         partition.raise_commit_floor(parts->known_committed);
         attach(partition);
@@ -164,7 +264,7 @@ std::unique_ptr<Partition> PartitionTable::make_closed(PartitionKey key, const E
                                             {"reason", error.to_string()},
                                             {"advice", "check the disk; it is tried again"}});
     auto log = std::make_shared<UnopenedLog>(env_, partition_folder(key), error);
-    auto partition = std::make_unique<Partition>(key, std::move(log), ProducerWindows());
+    auto partition = std::make_unique<Partition>(*this, key, std::move(log), ProducerWindows());
     partition->is_end_known_ = false;
     partition->log_ended_ = true;
     start_reopening(*partition);
@@ -178,6 +278,7 @@ void PartitionTable::retire_topic(TopicId topic_id) {
     const TopicPartitions& retired = retired_.insert(std::move(found)).position->second;
     for (const std::unique_ptr<Partition>& partition : retired.partitions) {
         if (observer_ != nullptr) observer_->on_removed(*partition);
+        if (replication_ != nullptr) replication_->on_retired(partition->key_);
         partition->committed().notify_all();
         --opened_count_;
     }
@@ -194,8 +295,12 @@ Result<void> PartitionTable::remove_topic(Fiber& fiber, TopicId topic_id) {
     for (const std::unique_ptr<Partition>& partition : removed.partitions) {
         // A log that cannot be flushed any more is deleted all the same.
         const Result<void> closed =
-            partition->log_ended_ ? Result<void>() : partition->log().close(fiber);
+            partition->log_ended_ ? Result<void>() : close_log(fiber, *partition);
         if (closed.is(ErrorCode::CANCELLED)) return closed;
+        while (partition->hurry_count_ > 0) {  // who still cuts it holds on to the partition
+            const auto waited = partition->hurry_ended_.wait(fiber, NEVER, CancelMode::DEFERRED);
+            MORTAR_ASSERT(waited.ok());
+        }
         unflushed_bytes_ -= std::exchange(partition->counted_unflushed_bytes_, 0);
         Result<void> gone = partition->log().remove_files(fiber);
         if (!gone.ok() && first_failure.ok()) first_failure = std::move(gone);
@@ -212,6 +317,15 @@ Partition* PartitionTable::find(PartitionKey key) {
     const auto& partitions = found->second.partitions;
     return key.partition.value < partitions.size() ? partitions[key.partition.value].get()
                                                    : nullptr;
+}
+
+std::vector<PartitionKey> PartitionTable::keys() const {
+    std::vector<PartitionKey> keys;
+    for (const auto& [topic_id, topic] : topics_) {
+        for (const std::unique_ptr<Partition>& partition : topic.partitions)
+            keys.push_back(partition->key_);
+    }
+    return keys;
 }
 
 std::uint16_t PartitionTable::partition_count(TopicId topic_id) const {
@@ -238,7 +352,7 @@ Result<void> PartitionTable::close(Fiber& fiber) {
         for (const auto& [topic_id, topic] : *topics) {
             for (const std::unique_ptr<Partition>& partition : topic.partitions) {
                 if (partition->log_ended_) continue;
-                Result<void> closed = partition->log().close(fiber);
+                Result<void> closed = close_log(fiber, *partition);
                 if (!closed.ok() && first_failure.ok()) first_failure = std::move(closed);
             }
         }
@@ -273,10 +387,11 @@ Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber
                                                                     PartitionKey key) {
     const std::string folder = partition_folder(key);
     Opened opened;
-    opened.log = MORTAR_TRY(open_log_(fiber, folder, partition_name(key)));
+    opened.log = MORTAR_TRY(open_log(fiber, key));
     // A quarantined partition is served by nobody, so nobody asks its windows.
     if (opened.log->faulty_from().has_value()) return opened;
-    Result<OpenedWindows> windows = open_windows(fiber, env_, folder, *opened.log);
+    Result<OpenedWindows> windows =
+        open_windows(fiber, env_, folder, *opened.log, opened.log->flushed_sequence());
     if (windows.ok()) {
         opened.windows = std::move(windows->windows);
         opened.known_committed = windows->known_committed;
@@ -289,25 +404,50 @@ Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber
 void PartitionTable::attach(Partition& partition) {
     if (partition.is_quarantined()) report_quarantine(partition);
     partition.log_->set_on_flushed([this, &partition] { on_flushed(partition); });
-    partition.log_->set_before_checkpoint([this, &partition](Fiber& fiber, Sequence) {
-        return save_windows(fiber, env_.disk, partition_folder(partition.key_), partition.windows_,
-                            *partition.log_, partition.committed_);
-    });
+    partition.log_->set_before_checkpoint(
+        [this, &partition](Fiber& fiber, Sequence) { return save_windows_of(fiber, partition); });
+}
+
+Result<void> PartitionTable::close_log(Fiber& fiber, Partition& partition) {
+    const Partition::Hurry hurry(partition);
+    const std::shared_ptr<PartitionLog> log = partition.log_;
+    return log->close(fiber);
+}
+
+Result<void> PartitionTable::save_windows_of(Fiber& fiber, Partition& partition) {
+    const std::shared_ptr<PartitionLog> log = partition.log_;
+    const Sequence through = log->last_sequence();
+    return save_windows(fiber, env_.disk, partition_folder(partition.key_), partition.windows_,
+                        through, partition.committed_, [&]() -> Result<WindowFate> {
+                            if (log->failure().has_value()) return *log->failure();
+                            if (partition.readable_seq() >= through) return WindowFate::SAVE;
+                            return partition.hurry_count_ > 0 ? WindowFate::DROP : WindowFate::WAIT;
+                        });
 }
 
 void PartitionTable::on_flushed(Partition& partition) {
     count_unflushed(partition);
-    if (observer_ != nullptr) observer_->on_committed(partition);
+    partition.note_readable();
+    if (replication_ != nullptr) replication_->on_flushed(partition);
     if (partition.is_closed() && !partition.reopening_) {
-        partition.commit_floor_ = partition.commit_seq();
         env_.log.error("partition_log_closed",
                        {{"partition", partition_name(partition.key_)},
                         {"reason", partition.log_->failure()->to_string()}});
         if (observer_ != nullptr) observer_->on_log_failed(partition);
         start_reopening(partition);
+        on_state_changed(partition);
     }
     if (partition.is_quarantined()) report_quarantine(partition);
     partition.committed_.notify_all();
+}
+
+void PartitionTable::on_committed(Partition& partition) {
+    if (observer_ != nullptr) observer_->on_committed(partition);
+    partition.committed_.notify_all();
+}
+
+void PartitionTable::on_state_changed(Partition& partition) {
+    if (replication_ != nullptr) replication_->on_state_changed(partition);
 }
 
 void PartitionTable::report_quarantine(Partition& partition) {
@@ -323,6 +463,7 @@ void PartitionTable::report_quarantine(Partition& partition) {
          {"commit_seq", std::to_string(partition.commit_seq().value)},
          {"advice",
           "keep a copy of the folder; nothing is written to it any more (RB-1, level -2)"}});
+    on_state_changed(partition);
 }
 
 void PartitionTable::start_reopening(Partition& partition) {
@@ -354,7 +495,7 @@ Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
     MORTAR_ASSERT(partition->is_closed());
     if (!partition->log_ended_) {
         // Ends its fibers; that it cannot flush is known.
-        const Result<void> closed = partition->log_->close(fiber);
+        const Result<void> closed = close_log(fiber, *partition);
         if (closed.is(ErrorCode::CANCELLED)) return closed;
         partition->log_ended_ = true;
     }
@@ -362,11 +503,12 @@ Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
     partition->log_ = std::move(opened.log);
     partition->lost_committed_ = false;
     partition->is_end_known_ = true;
-    partition->raise_commit_floor(std::max(partition->commit_floor_, opened.known_committed));
+    partition->raise_commit_floor(opened.known_committed);
     partition->windows_ = std::move(opened.windows);
     partition->log_ended_ = partition->reopening_ = partition->quarantine_reported_ = false;
     attach(*partition);
     count_unflushed(*partition);
+    on_state_changed(*partition);
     MORTAR_SOMETIMES(!partition->is_quarantined(), "partition: log opened again after a failure");
     env_.log.info("partition_reopened",
                   {{"partition", partition_name(key)},

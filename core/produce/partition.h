@@ -3,16 +3,20 @@
 // Shape:    PartitionTable finds by (topic_id, partition), opens and removes whole topics, and
 //           opens a log again, with backoff, after a failed write or sync closed it, or a failing
 //           disk did not let it open when the node started.
+//           A partition is one of the logs that replication keeps equal on all nodes: it tells the
+//           ReplicatedLogObserver what happened, and who counts nodes moves commit_seq. Windows are
+//           fed by both kinds of append, and go back with a cut.
 // Owns:     the logs. Pointers stay valid until remove_topic; fetch them again after every
 //           suspension.
 // Errors:   open_topic: IO_ERROR, NO_SPACE, UNSUPPORTED_FORMAT; recover_topic: the same, IO_ERROR
 //           aside. A damaged log is no error: its partition is quarantined, and so it is from the
 //           moment when a read meets damage.
-// Suspends: open_topic, recover_topic, remove_topic, close, Partition::read.
-// Durable:  everything up to commit_seq() (on one node: what the log has flushed), unless the
-//           partition is quarantined: then commit_seq() says what once was.
-// Invariant: commit_seq() never goes back, also when the log is opened again: fewer records then
-//            mean quarantine.
+// Suspends: what takes Fiber&.
+// Durable:  everything up to commit_seq(), on a majority of nodes (on one node: what the log has
+//           flushed), unless the partition is quarantined: then commit_seq() says what once was.
+// Invariant: what was both committed and synced here is here: a log that is opened again and has
+//            less of it means quarantine, until a leader brought it back. commit_seq() is ahead of
+//            what is synced here while other nodes are faster: consumers read up to readable_seq().
 // Source:   design 3 and 4, contract P1-P4.
 #pragma once
 
@@ -31,6 +35,7 @@
 #include "core/log/partition_log.h"
 #include "core/meta/catalog.h"
 #include "core/produce/producer_window.h"
+#include "core/replica/replicated_log.h"
 #include "core/wire/outbox.h"
 
 namespace mortar {
@@ -46,26 +51,35 @@ struct PendingPub {
     bool deduplicated = false;
 };
 
-class Partition {
+class PartitionTable;
+
+class Partition final : public ReplicatedLog {
   public:
-    Partition(PartitionKey key, std::shared_ptr<PartitionLog> log, ProducerWindows windows);
+    Partition(PartitionTable& table, PartitionKey key, std::shared_ptr<PartitionLog> log,
+              ProducerWindows windows);
     Partition(const Partition&) = delete;
     Partition& operator=(const Partition&) = delete;
 
-    PartitionKey key() const { return key_; }
+    PartitionKey key() const override { return key_; }
     // Another object after each suspension: see read.
     PartitionLog& log() { return *log_; }
     const PartitionLog& log() const { return *log_; }
     const ProducerWindows& windows() const { return windows_; }
-    // Highest sequence that a majority has synced. Consumers see nothing above it.
-    Sequence commit_seq() const { return std::max(commit_floor_, log_->flushed_sequence()); }
+    LogEnd end() const override { return log_->end(); }
+    Sequence flushed() const override { return log_->flushed_sequence(); }
+    // Highest sequence that a majority has synced, as far as this log reaches.
+    Sequence commit_seq() const override;
+    // Consumers see nothing above it.
+    Sequence readable_seq() const { return std::min(commit_seq(), flushed()); }
+    std::optional<Sequence> faulty_from() const override { return log_->faulty_from(); }
+    bool is_uncertain() const override { return lost_committed_ || log_->is_tail_torn(); }
     // Served only when its log is neither faulty nor closed after an error.
     bool is_quarantined() const { return lost_committed_ || log_->faulty_from().has_value(); }
     // A write or sync failed, or the disk did not let it open; it is about to be opened again.
-    bool is_closed() const { return log_->failure().has_value(); }
+    bool is_closed() const override { return log_->failure().has_value(); }
     // False until the log was opened for the first time: nobody knows then what is committed.
     bool is_end_known() const { return is_end_known_; }
-    // Notified when commit_seq moved, when the log failed, came back or turned out to be damaged,
+    // Notified when readable_seq or commit_seq moved, when the log failed, came back or turned out to be damaged,
     // and when the partition goes away.
     Event& committed() { return committed_; }
 
@@ -74,19 +88,43 @@ class Partition {
     // log().read, safe against the log being opened again meanwhile.
     Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through,
                              std::uint64_t max_bytes);
+    Result<RecordBytes> read_bytes(Fiber& fiber, Sequence from, Sequence through,
+                                   std::uint64_t max_bytes) override;
+    Result<LeaderEpoch> epoch_at(Fiber& fiber, Sequence sequence) override;
+    Result<void> append_bytes(ByteSpan records) override;
+    Result<void> cut(Fiber& fiber, Sequence keep_through) override;
+    Result<void> make_durable(Fiber& fiber) override;
+    void advance_commit(Sequence committed) override;
     // PUBs that wait for commit_seq, in order of arrival; publish owns their meaning.
     std::deque<PendingPub>& pending() { return pending_; }
 
   private:
     friend class PartitionTable;
-    void raise_commit_floor(Sequence known);
+    // While somebody needs the log's checkpoint now: nobody waits for a commit to save windows.
+    class Hurry {
+      public:
+        explicit Hurry(Partition& partition);
+        ~Hurry();
+        Hurry(const Hurry&) = delete;
+        Hurry& operator=(const Hurry&) = delete;
 
+      private:
+        Partition& partition_;
+    };
+    void raise_commit_floor(Sequence known);
+    void note_readable();
+    Result<void> wait_flushed(Fiber& fiber, PartitionLog& log, Sequence through);
+
+    PartitionTable& table_;
     PartitionKey key_;
     std::shared_ptr<PartitionLog> log_;
     ProducerWindows windows_;
     std::deque<PendingPub> pending_;
-    Sequence commit_floor_;
+    Sequence commit_seq_;     // as told; the log may end before it since it was opened again
+    Sequence readable_seen_;  // the highest readable_seq there ever was
     bool lost_committed_ = false;
+    std::size_t hurry_count_ = 0;
+    Event hurry_ended_;
     bool is_end_known_ = true;
     bool quarantine_reported_ = false;
     bool reopening_ = false;                     // a fiber of the table is at it
@@ -115,6 +153,12 @@ class PartitionTable {
     PartitionTable(Env& env, OpenLog open_log);
     ~PartitionTable();
     void set_observer(PartitionObserver* observer) { observer_ = observer; }
+    // Before the first topic is opened. Without one commit_seq does not move.
+    void set_replication(ReplicatedLogObserver* replication) { replication_ = replication; }
+    // Called when a log's tail is torn, before anything on disk changes; its error is that of opening.
+    void set_before_repair(std::function<Result<void>(Fiber&, PartitionKey)> before_repair) {
+        before_repair_ = std::move(before_repair);
+    }
 
     // Opens all partitions of the topic: recovers logs and windows. OK when it is open already.
     Result<void> open_topic(Fiber& fiber, const Topic& topic);
@@ -127,6 +171,8 @@ class PartitionTable {
     // After retire_topic, once nobody reads: ends the logs, and files go.
     Result<void> remove_topic(Fiber& fiber, TopicId topic_id);
     Partition* find(PartitionKey key);
+    // Ascending.
+    std::vector<PartitionKey> keys() const;
     // 0 when the topic is not open here.
     std::uint16_t partition_count(TopicId topic_id) const;
     // For keyless PUBs: 0, 1, .. n-1, 0, ..
@@ -146,6 +192,7 @@ class PartitionTable {
     std::size_t opened_count() const { return opened_count_; }
 
   private:
+    friend class Partition;
     struct TopicPartitions {
         std::vector<std::unique_ptr<Partition>> partitions;
         std::uint16_t round_robin = 0;
@@ -161,16 +208,25 @@ class PartitionTable {
     Result<TopicPartitions> open_partitions(Fiber& fiber, const Topic& topic,
                                             OnDiskError on_disk_error);
     std::unique_ptr<Partition> make_closed(PartitionKey key, const Error& error);
+    Result<std::unique_ptr<PartitionLog>> open_log(Fiber& fiber, PartitionKey key);
     void attach(Partition& partition);
+    Result<void> close_log(Fiber& fiber, Partition& partition);
+    Result<void> save_windows_of(Fiber& fiber, Partition& partition);
     void on_flushed(Partition& partition);
+    void on_committed(Partition& partition);
+    void on_state_changed(Partition& partition);
     void report_quarantine(Partition& partition);
     void start_reopening(Partition& partition);
     Result<void> reopen(Fiber& fiber, PartitionKey key);
     Result<void> try_reopen(Fiber& fiber, PartitionKey key);
 
     Env& env_;
-    OpenLog open_log_;
+    LogOptions log_options_;
+    std::shared_ptr<TailBudget> tails_;
+    OpenLog open_log_;  // for tests
+    std::function<Result<void>(Fiber&, PartitionKey)> before_repair_;
     PartitionObserver* observer_ = nullptr;
+    ReplicatedLogObserver* replication_ = nullptr;
     std::map<TopicId, TopicPartitions> topics_;
     std::map<TopicId, TopicPartitions> retired_;  // deleted; their files are still there
     std::optional<TopicId> opening_;              // until its partitions stand in topics_

@@ -23,14 +23,13 @@ bool counts_as_absent(ErrorCode code) {
 }  // namespace
 
 Result<OpenedWindows> open_windows(Fiber& fiber, Env& env, const std::string& folder,
-                                   PartitionLog& log) {
+                                   PartitionLog& log, Sequence through) {
     const std::string path = join_path(folder, std::string(WINDOW_FILE_NAME));
-    const Sequence last = log.flushed_sequence();
     ProducerWindows::Decoded state;
     Sequence known_committed;
     Result<ProducerWindows::Decoded> loaded = load(fiber, env.disk, path);
     if (loaded.ok()) known_committed = loaded->through;
-    if (loaded.ok() && loaded->through <= last) {
+    if (loaded.ok() && loaded->through <= through) {
         state = std::move(loaded).value();
     } else if (loaded.ok()) {
         env.log.warn("producer_windows_ahead", {{"path", path}});
@@ -39,11 +38,11 @@ Result<OpenedWindows> open_windows(Fiber& fiber, Env& env, const std::string& fo
     } else if (!loaded.is(ErrorCode::NOT_FOUND)) {
         env.log.warn("producer_windows_damaged", {{"detail", loaded.error().detail}});
     }
-    MORTAR_SOMETIMES(last > state.through && state.through > Sequence(0),
+    MORTAR_SOMETIMES(through > state.through && state.through > Sequence(0),
                      "windows: fed from the tail");
-    while (state.through < last) {
+    while (state.through < through) {
         const RecordBatch batch =
-            MORTAR_TRY(log.read(fiber, state.through.next(), last, WINDOW_REBUILD_READ_BYTES));
+            MORTAR_TRY(log.read(fiber, state.through.next(), through, WINDOW_REBUILD_READ_BYTES));
         MORTAR_ASSERT(!batch.records.empty());
         for (const Record& record : batch.records) {
             MORTAR_ASSERT(record.sequence == state.through.next());
@@ -55,19 +54,25 @@ Result<OpenedWindows> open_windows(Fiber& fiber, Env& env, const std::string& fo
 }
 
 Result<void> save_windows(Fiber& fiber, Disk& disk, const std::string& folder,
-                          const ProducerWindows& windows, PartitionLog& log, Event& flushed) {
-    const Sequence through = log.last_sequence();
+                          const ProducerWindows& windows, Sequence through, Event& changed,
+                          const std::function<Result<WindowFate>()>& fate) {
     if (through == Sequence(0)) return {};  // no folder yet, nothing to remember
     const std::string name(WINDOW_FILE_NAME);
     const std::string tmp_name = name + std::string(TMP_SUFFIX);
     const ByteVector bytes = windows.encode(through);
     MORTAR_TRY(write_new_file(fiber, disk, join_path(folder, tmp_name), bytes));
-    // Windows ahead of the log would remember records that a crash may still take away.
-    while (log.flushed_sequence() < through) {
-        if (log.failure().has_value()) return *log.failure();
-        MORTAR_TRY(flushed.wait(fiber));
+    // Windows ahead of the log would remember records that a crash or another leader may still take away.
+    while (true) {
+        switch (MORTAR_TRY(fate())) {
+            case WindowFate::SAVE:
+                return publish_file(fiber, disk, folder, tmp_name, name);
+            case WindowFate::DROP:
+                return {};
+            case WindowFate::WAIT:
+                MORTAR_TRY(changed.wait(fiber));
+                break;
+        }
     }
-    return publish_file(fiber, disk, folder, tmp_name, name);
 }
 
 }  // namespace mortar

@@ -1,15 +1,17 @@
 // window_file: `producers.mqp` beside a partition's segments: its producer windows as of some
 // sequence.
-// Shape:    saved before each checkpoint, so that opening reads only the log behind it. A file that
+// Shape:    saved before a checkpoint, so that opening reads only the log behind it. A file that
 //           is missing or damaged counts as absent: the windows are then read from the whole log.
-//           One that is ahead of the log proves that the log lost flushed records.
+//           It covers only what is committed and synced here, so no cut goes below it, and one that
+//           is ahead of the log proves that the log lost such records.
 // Errors:   open_windows: UNSUPPORTED_FORMAT, IO_ERROR, what the log's read says. save_windows:
 //           IO_ERROR, NO_SPACE, LOG_CLOSED.
 // Suspends: both.
-// Durable:  the file once save_windows returned OK. It never covers a record that is not flushed.
+// Durable:  the file once save_windows returned OK, unless its caller had it dropped.
 // Source:   contract P3, 7 (MMPW).
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "core/env/env.h"
@@ -23,15 +25,21 @@ inline constexpr std::string_view WINDOW_FILE_NAME = "producers.mqp";
 inline constexpr std::uint64_t WINDOW_REBUILD_READ_BYTES = 1024 * 1024;
 
 struct OpenedWindows {
-    ProducerWindows windows;   // as of everything that the log has flushed
-    Sequence known_committed;  // the file says that the log once had flushed all up to here
+    ProducerWindows windows;   // as of everything up to through
+    Sequence known_committed;  // the file says that all up to here was committed and synced
 };
+// through: at most what the log has flushed.
 Result<OpenedWindows> open_windows(Fiber& fiber, Env& env, const std::string& folder,
-                                   PartitionLog& log);
+                                   PartitionLog& log, Sequence through);
 
-// windows hold everything up to log.last_sequence() now; flushed is notified when
-// log.flushed_sequence() moves or the log fails.
+enum class WindowFate : std::uint8_t {
+    WAIT,
+    SAVE,  // what they cover is committed and synced
+    DROP,  // no time to wait for that: the old file stays
+};
+// windows hold everything up to through now. fate: asked again each time changed is notified.
 Result<void> save_windows(Fiber& fiber, Disk& disk, const std::string& folder,
-                          const ProducerWindows& windows, PartitionLog& log, Event& flushed);
+                          const ProducerWindows& windows, Sequence through, Event& changed,
+                          const std::function<Result<WindowFate>()>& fate);
 
 }  // namespace mortar

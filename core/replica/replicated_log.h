@@ -6,7 +6,8 @@
 // Owns:     the log owns its records; RecordBytes share them.
 // Errors:   append_bytes: LOG_CLOSED, DAMAGED (faulty), CHECKSUM_MISMATCH (not records, or not the next ones: nothing was
 //           appended). read_bytes: CHECKSUM_MISMATCH (the log is faulty from then on), LOG_CLOSED, NOT_FOUND (below what a
-//           snapshot covers; METADATA_LOG only), CANCELLED. cut, make_durable: IO_ERROR, NO_SPACE, LOG_CLOSED.
+//           snapshot covers; METADATA_LOG only; or a cut took it away meanwhile), CANCELLED. cut, make_durable: IO_ERROR, NO_SPACE, LOG_CLOSED,
+//           DAMAGED (cut: at or below what it keeps).
 // Suspends: what takes Fiber&.
 // Durable:  every sequence <= flushed(). After cut: that it is gone, before anything is appended.
 // Invariant: commit_seq() <= end().last, and never goes back. flushed() goes back only by cut.
@@ -16,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
@@ -41,11 +43,15 @@ class ReplicatedLog {
     virtual ~ReplicatedLog() = default;
     virtual PartitionKey key() const = 0;
 
+    // Of a faulty copy what it claims: the last record of which there is evidence, held or not.
     virtual LogEnd end() const = 0;
     virtual Sequence flushed() const = 0;
     virtual Sequence commit_seq() const = 0;
     // Known bad from there on; it holds what is below.
     virtual std::optional<Sequence> faulty_from() const = 0;
+    // It is good for what it holds, but may have held more: its tail was torn, or it ends before what is known to have been
+    // synced here. Seen since it was opened; who must not forget it writes it down (LogOptions::before_repair).
+    virtual bool is_uncertain() const { return false; }
     // A write or sync failed; it is about to be opened again, until then it takes nothing.
     virtual bool is_closed() const = 0;
 

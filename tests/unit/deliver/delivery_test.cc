@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/deliver/delivery_core.h"
+#include "core/replica/sole_node.h"
 #include "core/wire/codec.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
@@ -149,6 +150,7 @@ class Bench {
             ASSERT_TRUE(metadata.ok()) << metadata.error().to_string();
             metadata_ = std::move(metadata).value();
             table_ = std::make_unique<PartitionTable>(env_, LogOptions{});
+            table_->set_replication(&sole_node_);
             for (const auto& [topic_id, topic] : metadata_->catalog().topics())
                 ASSERT_TRUE(table_->open_topic(fiber, topic).ok());
             options.leader_epoch = LeaderEpoch(life_);
@@ -248,6 +250,7 @@ class Bench {
     Env env_;
     std::uint64_t life_ = 0;
     std::unique_ptr<MetadataLog> metadata_;
+    SoleNode sole_node_;
     std::unique_ptr<PartitionTable> table_;
     std::unique_ptr<Delivery> delivery_;
     std::vector<std::unique_ptr<Link>> owned_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/hash.h"
+#include "core/replica/sole_node.h"
 #include "tests/unit/produce/fakes.h"
 
 namespace mortar {
@@ -18,6 +19,7 @@ constexpr TopicId ORDERS{1};
 // One topic with two partitions, and a connection's answers.
 struct PublishWorld : FakeWorld {
     PublishWorld() {
+        table.set_replication(&sole_node);
         metadata.state.apply({MutationId(1), LeaderEpoch(1), 0, TopicCreated{"orders", 2}});
         in_fiber([this](Fiber& fiber) {
             for (const auto& [id, topic] : metadata.state.topics())
@@ -67,6 +69,7 @@ struct PublishWorld : FakeWorld {
     PartitionTable table{env, [this](Fiber& fiber, const std::string& folder, const std::string&) {
                              return logs.open(fiber, folder);
                          }};
+    SoleNode sole_node;
     Publisher publisher{env, metadata, table, LeaderEpoch(9)};
     std::unique_ptr<Outbox> outbox;
     std::shared_ptr<ReplyQueue> queue;

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/fiber/deadline.h"
+#include "core/replica/sole_node.h"
 #include "core/session/limits.h"
 #include "core/session/server.h"
 #include "io-sim/node.h"
@@ -174,6 +175,7 @@ class RawClient {
 class SessionTest : public ::testing::Test {
   protected:
     explicit SessionTest(std::uint64_t seed = 1) : world(seed, stacks) {
+        table.set_replication(&sole_node);
         metadata.state.apply({MutationId(1), LeaderEpoch(1), 0, TopicCreated{"orders", 1}});
         start([this](Fiber& fiber) {
             EXPECT_TRUE(keeper.open_all(fiber).ok());
@@ -226,6 +228,7 @@ class SessionTest : public ::testing::Test {
     PartitionTable table{env, [this](Fiber& fiber, const std::string& folder, const std::string&) {
                              return logs.open(fiber, folder);
                          }};
+    SoleNode sole_node;
     Publisher publisher{env, metadata, table, LeaderEpoch(9)};
     FakeDelivery delivery;
     TopicKeeper keeper{env, metadata, table};

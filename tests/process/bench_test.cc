@@ -193,6 +193,7 @@ TEST_F(BenchProgram, a_missed_bar_is_exit_1_and_only_with_check) {
     EXPECT_NE(told.out.find("MISSED"), std::string::npos) << told.out;
     const json report = run_json(quick + "65536 --idle-partitions 8");
     EXPECT_EQ(report.at("bars").size(), 6u);
+    EXPECT_TRUE(report.contains("load_average"));
     EXPECT_EQ(report.at("measured").size(), 10u);
 }
 

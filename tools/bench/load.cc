@@ -72,7 +72,8 @@ struct Load::Client {
         bool is_done = false;
     };
 
-    Client() : received(READ_BYTES) {}
+    Client(const std::vector<std::string>& addresses, Rng rng)
+        : route(addresses, rng), attempt(route.next()), received(READ_BYTES) {}
     Client(const Client&) = delete;
     Client& operator=(const Client&) = delete;
     ~Client() { close(); }
@@ -102,12 +103,11 @@ struct Load::Client {
     State state = State::DOWN;
     bool was_up = false;
     short ready_events = 0;
-    std::string address;
-    std::string hinted_address;
-    std::size_t address_index = 0;
-    int failure_count = 0;  // in a row, of connecting
-    int redirect_count = 0;
+    client::Route route;
+    client::Route::Attempt attempt;  // the present one, or the next
     std::int64_t connect_at_ns = 0;
+    std::int64_t up_at_ns = 0;
+    bool was_accepted = false;  // a PUB, in this session
 
     wire::Pub pub;
     // In the order of their numbers. The first sent_count were sent in this session, and the first answered_count of those
@@ -158,7 +158,8 @@ Result<std::unique_ptr<Load>> Load::open(const LoadPlan& plan) {
     ::prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     std::unique_ptr<Load> load(new Load(plan));
     for (std::size_t i = 0; i < plan.connections; ++i) {
-        Client& client = *load->clients_.emplace_back(std::make_unique<Client>());
+        Client& client = *load->clients_.emplace_back(
+            std::make_unique<Client>(plan.addresses, Rng(load->rng_.next())));
         client.pub.topic_id = plan.topic_id.value_or(TopicId(0));
         client.pub.partition = PartitionIndex(static_cast<std::uint16_t>(i % plan.partition_count));
         client.pub.producer_id = ProducerId(load->rng_.next() | 1);
@@ -389,10 +390,11 @@ Result<void> Load::handle_frame(Client& client, ByteSpan frame, Run* run, std::i
     if (op == wire::Op::ERR) return on_err(client, payload, now);
     if (op != wire::Op::OK) {
         return make_error(ErrorCode::MALFORMED_PAYLOAD,
-                          fmt::format("{} sent {}", client.address, wire::op_name(op)));
+                          fmt::format("{} sent {}", client.attempt.address, wire::op_name(op)));
     }
     if (client.state != Client::State::GREETING) return on_pub_ok(client, payload, run, now);
     client.state = Client::State::UP;
+    client.up_at_ns = now;
     if (client.was_up) ++totals_.reconnects;
     client.was_up = true;
     return {};
@@ -401,14 +403,15 @@ Result<void> Load::handle_frame(Client& client, ByteSpan frame, Run* run, std::i
 Result<void> Load::on_pub_ok(Client& client, ByteSpan payload, Run* run, std::int64_t now) {
     if (client.answered_count == client.sent_count) {
         return make_error(ErrorCode::MALFORMED_PAYLOAD,
-                          client.address + " answered what nobody asked");
+                          client.attempt.address + " answered what nobody asked");
     }
     const wire::Ok ok = MORTAR_TRY(wire::decode_ok(payload));
     const wire::PubResult result = MORTAR_TRY(wire::decode_pub_result(ok.result));
     ++totals_.oks_by_durability.at(static_cast<std::size_t>(result.durability));
     if (&client == clients_.front().get()) last_result_ = result;
     last_ok_ns_ = now;
-    client.failure_count = client.redirect_count = client.refusal_count = 0;
+    client.was_accepted = true;
+    client.refusal_count = 0;
     Client::Entry& entry = client.entries[client.answered_count];
     ++client.answered_count;
     if (run != nullptr && !entry.is_done) {
@@ -425,10 +428,13 @@ Result<void> Load::on_pub_ok(Client& client, ByteSpan payload, Run* run, std::in
 Result<void> Load::on_err(Client& client, ByteSpan payload, std::int64_t now) {
     const wire::Err err = MORTAR_TRY(wire::decode_err(payload));
     ++totals_.errors[err.code];
-    last_trouble_ = fmt::format("{}: {} {}", client.address, code_text(err.code), err.message);
+    last_trouble_ =
+        fmt::format("{}: {} {}", client.attempt.address, code_text(err.code), err.message);
     const ErrorInfo* info = find_error(err.code);
     if (err.code == static_cast<std::uint16_t>(ErrorCode::STALE_LEADER_EPOCH)) {
-        follow_hint(client, err.message, now);
+        // contract R3
+        disconnect(client, last_trouble_, now,
+                   {.has_no_leader = true, .hint = client::parse_leader_hint(err.message)});
         return {};
     }
     const bool was_asked = client.answered_count < client.sent_count;
@@ -465,10 +471,7 @@ void Load::forget_done(Client& client, std::int64_t now) {
 }
 
 void Load::connect(Client& client, std::int64_t now) {
-    client.address = client.hinted_address.empty()
-                         ? plan_.addresses[client.address_index % plan_.addresses.size()]
-                         : std::exchange(client.hinted_address, {});
-    const Result<SocketAddress> where = look_up(client.address);
+    const Result<SocketAddress> where = look_up(client.attempt.address);
     if (!where.ok()) return disconnect(client, where.error().to_string(), now);
     client.fd = ::socket(where->family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (client.fd < 0) return disconnect(client, "socket: " + os_reason(errno), now);
@@ -495,32 +498,17 @@ void Load::greet(Client& client) {
     wire::encode(client.out, hello);
 }
 
-void Load::disconnect(Client& client, const std::string& why, std::int64_t now) {
-    last_trouble_ = client.address + ": " + why;
+void Load::disconnect(Client& client, const std::string& why, std::int64_t now,
+                      client::Route::Ending ending) {
+    last_trouble_ = client.attempt.address + ": " + why;
+    ending.was_good = client.was_accepted;
+    ending.was_short = now - client.up_at_ns < client::SESSION_PROVEN_AFTER.ns;
     client.close();
     std::erase_if(client.entries, [](const Client::Entry& entry) { return entry.is_done; });
-    if (client.hinted_address.empty()) ++client.address_index;
-    client.connect_at_ns = now + reconnect_delay(client).ns;
-    ++client.failure_count;
-}
-
-void Load::follow_hint(Client& client, std::string_view text, std::int64_t now) {
-    client.hinted_address = client::leader_hint_address(text);
-    disconnect(client, last_trouble_, now);
-    if (client.hinted_address.empty() || client.redirect_count >= client::REDIRECTS_FREE) return;
-    ++client.redirect_count;
-    --client.failure_count;
-    client.connect_at_ns = now;
-}
-
-Duration Load::reconnect_delay(const Client& client) {
-    if (client.failure_count == 0) {
-        return nanoseconds(rng_.between(0, client::RECONNECT_FIRST_MAX.ns));
-    }
-    const int doublings = std::min(client.failure_count - 1, DOUBLINGS_MAX);
-    const Duration base =
-        std::min(client::RECONNECT_BASE * (std::int64_t{1} << doublings), client::RECONNECT_MAX);
-    return std::min(base + nanoseconds(rng_.between(0, base.ns / 2)), client::RECONNECT_MAX);
+    client.was_accepted = false;
+    client.route.on_end(ending);
+    client.attempt = client.route.next();
+    client.connect_at_ns = now + client.attempt.pause.ns;
 }
 
 // A broker that does not answer is gone, whatever TCP says.
@@ -529,8 +517,10 @@ void Load::check_silence(std::int64_t now) {
         const bool waits = client->state == Client::State::CONNECTING ||
                            client->state == Client::State::GREETING ||
                            client->answered_count < client->sent_count;
-        if (waits && now - client->last_heard_ns > ANSWER_TIMEOUT.ns)
-            disconnect(*client, "no answer for 10 s", now);
+        const bool is_hurried = client->attempt.is_hurried && client->state != Client::State::UP;
+        const Duration timeout = is_hurried ? client::HURRIED_CONNECT_MAX : ANSWER_TIMEOUT;
+        if (waits && now - client->last_heard_ns > timeout.ns)
+            disconnect(*client, "no answer", now, {.was_silent = true});
     }
 }
 

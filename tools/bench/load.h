@@ -5,7 +5,7 @@
 //           own with consecutive numbers, and keeps to one partition. Of an open loop the next message goes to the next
 //           connection that has room; while none has, it waits, and its latency grows.
 //           What fails is counted by code and sent again as the client library does it: after a pause, from the first that
-//           failed, under the same numbers; leader hints are followed, lost connections made again.
+//           failed, under the same numbers; leader hints are followed and lost connections made again by its routes.
 // Owns:     its sockets.
 // Errors:   ADDRESS_INVALID; an ERR that no retry helps, with the broker's code and text; TIMED_OUT with the last reason
 //           when nothing was accepted for PATIENCE; CANCELLED when *interrupted became true.
@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "core/client/route.h"
 #include "core/env/rng.h"
 #include "core/wire/messages.h"
 #include "tools/bench/disk_probe.h"
@@ -104,9 +105,8 @@ class Load {
 
     void connect(Client& client, std::int64_t now);
     void greet(Client& client);
-    void disconnect(Client& client, const std::string& why, std::int64_t now);
-    void follow_hint(Client& client, std::string_view text, std::int64_t now);
-    Duration reconnect_delay(const Client& client);
+    void disconnect(Client& client, const std::string& why, std::int64_t now,
+                    client::Route::Ending ending = {});
     void check_silence(std::int64_t now);
     std::size_t outstanding() const;
 

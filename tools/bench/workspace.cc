@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -20,6 +21,8 @@ namespace {
 constexpr int EXIT_INTERRUPTED = 130;
 constexpr int EXIT_EXEC_FAILED = 127;
 constexpr long SIGNAL_WAIT_NS = 50'000'000;
+// timeout(1) and shells signal a process and its group: the same wish arrives twice.
+constexpr std::chrono::milliseconds ECHO_OF_A_SIGNAL(500);
 
 sigset_t ending_signals() {
     sigset_t set;
@@ -131,13 +134,17 @@ const std::atomic<bool>& Workspace::flag_interrupt() {
 
 void Workspace::watch_signals() {
     const sigset_t set = ending_signals();
+    std::chrono::steady_clock::time_point flagged_at;
     const timespec wait{.tv_sec = 0, .tv_nsec = SIGNAL_WAIT_NS};
     while (!ending_) {
         if (sigtimedwait(&set, nullptr, &wait) < 0) continue;
+        const auto now = std::chrono::steady_clock::now();
         if (flags_interrupt_ && !interrupted_) {
             interrupted_ = true;
+            flagged_at = now;
             continue;
         }
+        if (interrupted_ && now - flagged_at < ECHO_OF_A_SIGNAL) continue;
         end_children();
         std::error_code ignored;
         std::filesystem::remove_all(path_, ignored);

@@ -1,7 +1,8 @@
 // workspace: a folder for what a run writes, and the child processes that write it; all vanish with the run.
 // Shape:    made below a base folder, so that all that is measured lies on that file system. A thread waits for SIGINT,
 //           SIGTERM and SIGHUP, ends the children, removes the folder and leaves with 130: gigabytes never stay behind.
-//           A run that has more to tidy up asks for the first signal as a flag; the second one then ends it.
+//           A run that has more to tidy up asks for the first signal as a flag; a second one, unless it comes at once,
+//           then ends it.
 // Owns:     the folder and all in it, and the children.
 // Errors:   create: IO_ERROR naming the folder.
 // Invariant: create comes before any other thread is started: threads inherit the blocked signals.

@@ -68,7 +68,7 @@ Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource
 Result<LogEnd> CatchUp::last_common(Fiber& fiber, PartitionKey key, const CopySource& source) {
     LogEnd ours = MORTAR_TRY(find(key))->end();
     while (ours.last > Sequence(0)) {
-        const LogEnd found = MORTAR_TRY(requests_.epoch_end(
+        const LogEnd found = MORTAR_TRY(requests_->epoch_end(
             fiber, source.node, source.leader_epoch, key, ours.leader_epoch));
         const LogEnd theirs = bounded(found, source.end);
         if (theirs.leader_epoch == ours.leader_epoch)
@@ -93,11 +93,11 @@ Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySourc
                               log_name(key) + ": the copy does not end as it was said to");
         }
         const FetchedRecords fetched =
-            MORTAR_TRY(requests_.fetch(fiber, source.node, source.leader_epoch, key,
+            MORTAR_TRY(requests_->fetch(fiber, source.node, source.leader_epoch, key,
                                        end.last.next(), source.end.last));
         if (fetched.is_below_snapshot) {
             const MetadataSnapshot snapshot =
-                MORTAR_TRY(requests_.snapshot(fiber, source.node, source.leader_epoch));
+                MORTAR_TRY(requests_->snapshot(fiber, source.node, source.leader_epoch));
             if (snapshot.through <= end.last) {
                 return make_error(ErrorCode::MALFORMED_PAYLOAD,
                                   "a snapshot that covers nothing new");
@@ -120,11 +120,19 @@ Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySourc
 Result<void> CatchUp::wait_until_flushed(Fiber& fiber, PartitionKey key) {
     while (true) {
         const ReplicatedLog* log = MORTAR_TRY(find(key));
-        if (log->flushed() == log->end().last) return {};
+        if (log->flushed() >= log->end().last) return {};
         const Result<void> waited =
             flushed_.wait(fiber, deadline_after(env_.clock, FLUSH_LOOK_AGAIN));
         if (waited.is(ErrorCode::CANCELLED)) return waited;
     }
+}
+
+Result<void> CatchUp::settle(Fiber& fiber) {
+    for (const PartitionKey key : logs_.keys()) {
+        const Result<void> flushed = wait_until_flushed(fiber, key);
+        if (flushed.is(ErrorCode::CANCELLED)) return flushed;
+    }
+    return {};
 }
 
 Result<void> CatchUp::keep_to_rate(Fiber& fiber, std::size_t bytes) {

@@ -32,11 +32,14 @@ struct CopySource {
 
 class CatchUp {
   public:
-    CatchUp(Env& env, ReplicatedLogs& logs, PeerRequests& requests)
+    // requests: nothing in a cluster of one, which has nobody to catch up with.
+    CatchUp(Env& env, ReplicatedLogs& logs, PeerRequests* requests)
         : env_(env), logs_(logs), requests_(requests) {}
 
     // The log's end is source.end then, and everything is flushed.
     Result<void> reconcile(Fiber& fiber, PartitionKey key, const CopySource& source);
+    // Until no log of the node has anything unflushed; closed ones aside.
+    Result<void> settle(Fiber& fiber);
     // Of any log of the node.
     void on_flushed() { flushed_.notify_all(); }
 
@@ -49,7 +52,7 @@ class CatchUp {
 
     Env& env_;
     ReplicatedLogs& logs_;
-    PeerRequests& requests_;
+    PeerRequests* requests_;
     MonoTime may_fetch_at_{};
     Event flushed_;
 };

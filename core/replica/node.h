@@ -1,0 +1,198 @@
+// node: the part that a node plays in its cluster: follower, candidate or leader; what it promises, whom it follows, when it
+// stands.
+// Shape:    one fiber (run) goes round: wait outside any lease, pre-vote, election, term. Answers to other nodes are given in
+//           the fibers of their channels. A cluster of one node goes the same way with a majority of one.
+// Owns:     election, leader, follower and leases; its fibers, ended before run returns. PromiseStore, ReplicatedLogs, the
+//           roster and the Office outlive it.
+// Errors:   check_*: what a client is told: STALE_LEADER_EPOCH with the hint of contract R3, LEASE_EXPIRED,
+//           IN_SYNC_REPLICAS_NOT_ENOUGH, QUORUM_LOST.
+// Suspends: run, on_frame.
+// Durable:  every promise before its answer leaves; installed_epoch before INSTALLED leaves.
+// Invariant: at most one node is in office in a leader_epoch; nothing is acknowledged by a node that is not.
+// Source:   design 4, contract R3, R4, 8 (levels, timing).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/env/env.h"
+#include "core/fiber/event.h"
+#include "core/fiber/group.h"
+#include "core/fiber/mutex.h"
+#include "core/replica/catch_up.h"
+#include "core/replica/election.h"
+#include "core/replica/follower.h"
+#include "core/replica/leader.h"
+#include "core/replica/lease.h"
+#include "core/replica/peer_channel.h"
+#include "core/replica/promise.h"
+
+namespace mortar {
+
+// A preferred leader that came back takes over after it was in sync for so long.
+inline constexpr Duration PREFERRED_LEADER_WAIT = seconds(30);
+inline constexpr Duration HAND_OVER_TIMEOUT = milliseconds(500);
+// A candidate that lost, or a step that failed, waits for 0..this before the next try.
+inline constexpr Duration ELECTION_BACKOFF = milliseconds(200);
+// Without a majority that answers heartbeats an installed leader gives up its term after so long.
+inline constexpr Duration INSTALL_PATIENCE = seconds(2);
+inline constexpr std::uint32_t SNAPSHOT_PART_BYTES_MAX = 1u << 20;
+
+// What only a leader has.
+class Office {
+  public:
+    virtual ~Office() = default;
+    // Builds it. An error: this node cannot lead, it steps down.
+    virtual Result<void> take_office(Fiber& fiber, LeaderEpoch leader_epoch) = 0;
+    // At once: nothing more is served, who waits is told that the outcome is unknown.
+    virtual void leave_office() = 0;
+    // After it: what takes time to end.
+    virtual void close_office(Fiber& fiber) = 0;
+    // Requests wait whose outcome a hand-over would leave open.
+    virtual bool has_pending() const = 0;
+};
+
+enum class Role : std::uint8_t { FOLLOWER, CANDIDATE, LEADER };
+// contract 5: mortarmq_quorum_state.
+enum class QuorumState : std::uint8_t { HEALTHY = 0, SOFT = 1, READ_ONLY = 2 };
+
+struct ReplicaStatus {
+    NodeId self;
+    Role role = Role::FOLLOWER;
+    bool is_in_office = false;
+    LeaderEpoch leader_epoch;  // promised, or of the own term
+    std::optional<NodeId> leader;
+    std::string leader_address;      // of its client listener; empty when unknown
+    std::string leader_admin;
+    MonoTime lease_until;            // of a leader, by its own clock
+    QuorumState quorum_state = QuorumState::READ_ONLY;
+    bool is_blank = false;
+    std::string trouble;             // why there is no leader, for people
+    std::vector<FollowerStatus> followers;
+};
+
+class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver {
+  public:
+    ReplicaNode(Env& env, ReplicaOptions options, PromiseStore& store, ReplicatedLogs& logs,
+                peer::PeerRoster* peers, Office& office);
+    ~ReplicaNode() override;
+
+    // Until stop, or an error that this node cannot go on with.
+    Result<void> run(Fiber& fiber);
+    // A leader hands over first.
+    void stop();
+
+    Result<void> check_leading() const;
+    // And no other leader can be in office.
+    Result<void> check_lease() const;
+    // And a PUB can be expected to commit.
+    Result<void> check_publish() const;
+    // A PUB was not committed in time: read-only until something commits.
+    void on_quorum_timeout();
+    // Majority-flushed or not yet known: of one node, LOCAL.
+    bool is_single() const { return options_.nodes.size() == 1; }
+    ReplicaStatus status() const;
+    Event& changed() { return changed_; }
+
+    void on_channel_up(peer::PeerChannel& channel) override;
+    void on_channel_down(peer::PeerChannel& channel) override;
+    Result<void> on_frame(Fiber& fiber, peer::PeerChannel& channel, peer::Op op,
+                          ByteSpan payload) override;
+
+    void on_appended(ReplicatedLog& log) override;
+    void on_flushed(ReplicatedLog& log) override;
+    void on_state_changed(ReplicatedLog& log) override;
+    void on_opened(ReplicatedLog& log) override;
+    void on_retired(PartitionKey key) override;
+
+  private:
+    struct KnownLeader {
+        NodeId node;
+        LeaderEpoch leader_epoch;
+        bool is_in_office = false;
+    };
+
+    // --- the way round
+    Result<void> wait_to_stand(Fiber& fiber);
+    MonoTime stand_at() const;
+    void back_off();
+    Result<void> stand(Fiber& fiber);
+    Result<void> lead(Fiber& fiber, ElectionWon won);
+    Result<void> serve_term(Fiber& fiber, LeaderEpoch leader_epoch);
+    Result<void> wait_for_majority(Fiber& fiber);
+    void start_heartbeats(LeaderEpoch leader_epoch);
+    void run_heartbeats(Fiber& fiber, LeaderEpoch leader_epoch);
+    Result<void> hand_over(Fiber& fiber, std::optional<NodeId> successor);
+    std::optional<NodeId> preferred_successor(bool must_wait) const;
+    std::size_t rank_of(NodeId node) const;
+    void step_down(std::string why);
+    void send_install(NodeId node);
+
+    // --- answers to other nodes
+    Result<void> on_question(Fiber& fiber, peer::PeerChannel& channel, peer::Op op,
+                             ByteSpan payload);
+    Result<void> on_answer(peer::PeerChannel& channel, peer::Op op, ByteSpan payload);
+    Result<void> on_heartbeat(Fiber& fiber, peer::PeerChannel& channel,
+                              const peer::Heartbeat& heartbeat);
+    void on_release(const peer::PeerChannel& channel, const peer::Release& release);
+    void on_pre_vote(peer::PeerChannel& channel, const peer::PreVote& pre_vote);
+    Result<void> on_prepare(Fiber& fiber, peer::PeerChannel& channel,
+                            const peer::Prepare& prepare);
+    Result<void> on_install(Fiber& fiber, peer::PeerChannel& channel,
+                            const peer::Install& install);
+    Result<void> on_append(peer::PeerChannel& channel, const peer::Append& append);
+    Result<void> on_fetch(Fiber& fiber, peer::PeerChannel& channel, const peer::Fetch& fetch);
+    Result<void> on_epoch_end(Fiber& fiber, peer::PeerChannel& channel,
+                              const peer::EpochEnd& question);
+    Result<void> on_snapshot(Fiber& fiber, peer::PeerChannel& channel,
+                             const peer::Snapshot& question);
+    void on_refused(NodeId node, const peer::Refused& refused);
+    void refuse(peer::PeerChannel& channel, peer::Op op) const;
+    Result<bool> adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_epoch);
+    void note_epoch(LeaderEpoch seen);
+    bool may_vote() const;
+
+    // --- becoming a follower of a term
+    void start_reconciling(NodeId leader, const peer::Install& install);
+    void run_reconciling(Fiber& fiber, NodeId leader, peer::Install install);
+    Result<void> reconcile_all(Fiber& fiber, NodeId leader, const peer::Install& install);
+    void confirm_install(NodeId leader, const peer::Install& install);
+
+    Env& env_;
+    ReplicaOptions options_;
+    PromiseStore& store_;
+    ReplicatedLogs& logs_;
+    peer::PeerRoster* peers_;
+    Office& office_;
+    std::unique_ptr<PeerRequests> requests_;  // none in a cluster of one
+    CatchUp catch_up_;
+    Election election_;
+    FollowerSide follower_;
+    FollowerLease follower_lease_;
+    std::optional<LeaderLease> leader_lease_;
+    std::unique_ptr<Leader> leader_;
+    std::optional<ElectionWon> won_;
+    Rng jitter_;
+
+    Role role_ = Role::FOLLOWER;
+    bool in_office_ = false;
+    bool stopping_ = false;
+    bool stand_now_ = false;          // the leader handed over to this node
+    bool lost_ = false;               // of the term under way
+    bool hands_over_ = false;         // to a preferred leader that is in sync
+    bool is_read_only_ = false;
+    MonoTime read_only_since_{};
+    MonoTime not_before_{};           // after a failed try
+    LeaderEpoch highest_seen_;
+    std::optional<KnownLeader> known_leader_;
+    std::string trouble_;
+    std::map<NodeId, peer::PeerChannel*> bulk_from_;  // the BULK channels that others dialed
+    std::optional<LeaderEpoch> reconciling_epoch_;
+    Mutex reconciling_;
+    Event changed_;
+    Group fibers_;
+    Group heartbeats_;
+};
+
+}  // namespace mortar

@@ -159,11 +159,16 @@ std::size_t DeliveryCore::unserved_count() const {
     return count;
 }
 
-Result<void> DeliveryCore::close(Fiber& fiber) {
+void DeliveryCore::stop() {
     stopping_ = true;
     for (const auto& [group_id, state] : groups_) {
         if (state->consumer != nullptr) end_consumer(state->consumer, EndReason::STOPPING);
+        state->changed.notify_all();
     }
+}
+
+Result<void> DeliveryCore::close(Fiber& fiber) {
+    stop();
     fibers_.cancel_and_join(fiber);
     Result<void> closed;
     for (const auto& [group_id, state] : groups_) {

@@ -90,7 +90,9 @@ class Delivery {
     virtual std::vector<PartitionState> group_state(GroupId group_id) const = 0;
     // Partitions that are not served to some group, each group counted.
     virtual std::size_t unserved_count() const = 0;
-    // Flushes ledgers, writes cursor checkpoints, ends fibers.
+    // At once: every member's subscription ends, requests that still come are refused, those under way end soon.
+    virtual void stop() = 0;
+    // After it, when no request is under way: flushes ledgers, writes cursor checkpoints, ends fibers.
     virtual Result<void> close(Fiber& fiber) = 0;
 };
 

@@ -152,6 +152,7 @@ class DeliveryCore final : public Delivery {
     Result<void> remove_group(Fiber& fiber, GroupId group_id) override;
     std::vector<PartitionState> group_state(GroupId group_id) const override;
     std::size_t unserved_count() const override;
+    void stop() override;
     Result<void> close(Fiber& fiber) override;
 
     // Of a GroupConsumer's expiry timer.

@@ -200,6 +200,7 @@ Result<std::shared_ptr<LiveGroup>> DeliveryCore::open_group(Fiber& fiber, GroupI
 Result<void> DeliveryCore::wait_for_leavers(Fiber& fiber, LiveGroup& group) {
     const MonoTime deadline = deadline_after(env_.clock, LEAVE_WAIT_MAX);
     while (group.leaving_count > 0) {
+        if (stopping_) return make_error(ErrorCode::METADATA_READ_ONLY, "the node is stopping");
         const Result<void> waited = group.changed.wait(fiber, deadline);
         if (waited.is(ErrorCode::TIMED_OUT))
             return make_error(ErrorCode::METADATA_READ_ONLY,

@@ -26,11 +26,10 @@ Error window_error(const WindowVerdict& verdict) {
 
 }  // namespace
 
-Publisher::Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions,
-                     LeaderEpoch leader_epoch)
+Publisher::Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions, Term term)
     : env_(env),
       partitions_(partitions),
-      leader_epoch_(leader_epoch),
+      term_(std::move(term)),
       admission_(env, metadata, partitions) {
     partitions_.set_observer(this);
 }
@@ -64,7 +63,7 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     record.producer_id = pub.producer_id;
     record.producer_seq = pub.producer_seq;
     record.timestamp_unix_ms = env_.clock.wall_unix_ms();
-    record.leader_epoch = leader_epoch_;
+    record.leader_epoch = term_.leader_epoch;
     record.key = pub.key;
     record.value = pub.value;
     const Result<Sequence> sequence = partition.append(record);
@@ -75,6 +74,25 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     // Stage 3 is the log writer's; stage 4 begins in on_committed.
     wait_for_commit(partition, {std::move(reply), *sequence,
                                 deadline_after(env_.clock, QUORUM_TIMEOUT), false});
+}
+
+void Publisher::end_term() {
+    for (const PartitionKey key : std::exchange(waiting_, {})) {
+        Partition* partition = partitions_.find(key);
+        if (partition == nullptr) continue;
+        for (PendingPub& pub : std::exchange(partition->pending(), {})) {
+            pub.reply.error(make_error(ErrorCode::PRODUCER_EPOCH_STALE,
+                                       "this node leads no more: the outcome is unknown, find the "
+                                       "leader and send the same PUB again"));
+        }
+    }
+}
+
+bool Publisher::has_pending() const {
+    return std::any_of(waiting_.begin(), waiting_.end(), [this](PartitionKey key) {
+        Partition* partition = partitions_.find(key);
+        return partition != nullptr && !partition->pending().empty();
+    });
 }
 
 void Publisher::answer_duplicate(Partition& partition, Sequence sequence, Reply reply) {
@@ -119,7 +137,7 @@ void Publisher::answer_ok(const Partition& partition, Sequence sequence, bool de
     MORTAR_ASSERT(sequence <= partition.commit_seq());
     const std::uint8_t result_flags =
         deduplicated ? wire::RESULT_FLAG_DEDUPLICATED : std::uint8_t{0};
-    reply.ok(wire::PubResult{sequence, wire::Durability::LOCAL, leader_epoch_,
+    reply.ok(wire::PubResult{sequence, term_.durability, term_.leader_epoch,
                              partition.commit_seq(), result_flags});
 }
 
@@ -146,18 +164,23 @@ void Publisher::answer_overdue(Fiber& fiber) {
                                                     : env_.scheduler.sleep_until(fiber, deadline);
         if (!woken.ok()) return;
         const MonoTime now = env_.clock.now();
+        bool any_overdue = false;
         for (const PartitionKey key : waiting_)
-            answer_overdue_of(*partitions_.find(key), now);
+            any_overdue |= answer_overdue_of(*partitions_.find(key), now);
+        if (any_overdue && term_.on_overdue) term_.on_overdue();
     }
 }
 
-void Publisher::answer_overdue_of(Partition& partition, MonoTime now) {
+bool Publisher::answer_overdue_of(Partition& partition, MonoTime now) {
     std::deque<PendingPub>& pending = partition.pending();
+    bool any_overdue = false;
     while (!pending.empty() && pending.front().deadline <= now) {
         PendingPub pub = std::move(pending.front());
         pending.pop_front();
-        pub.reply.error(outcome_unknown("the disk did not confirm in time"));
+        pub.reply.error(outcome_unknown("it was not confirmed in time"));
+        any_overdue = true;
     }
+    return any_overdue;
 }
 
 // Of what waits; forgets partitions where nothing does.

@@ -160,6 +160,12 @@ Result<std::unique_ptr<PromiseStore>> PromiseStore::open(Fiber& fiber, Disk& dis
                           "replica/state: it is of node " + std::to_string(promise->node_id.value) +
                               ", this is node " + std::to_string(node_id.value));
     }
+    // What is seen may be a name whose writer was killed before it synced the folder: acted upon and then lost, the same
+    // epoch could be promised twice.
+    if (promise.has_value()) {
+        MORTAR_TRY(make_folders_durably(fiber, disk, FOLDER));
+        MORTAR_TRY(disk.sync_folder(fiber, FOLDER));
+    }
     return std::unique_ptr<PromiseStore>(new PromiseStore(disk, node_id, std::move(promise)));
 }
 

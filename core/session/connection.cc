@@ -35,7 +35,7 @@ void Connection::run(Fiber& fiber) {
     close_timer_.cancel();
     dispatch_.close();
     group_.cancel_and_join(fiber);
-    context_.delivery.on_session_closed(session_);
+    dispatch_.leave();
     replies_->detach();
     if (!aborted_) linger(fiber, *conn_, context_.env.clock);
     conn_->close();
@@ -151,8 +151,7 @@ void Connection::begin_close() {
     closing_ = true;
     close_deadline_ = deadline_after(context_.env.clock, CLOSE_TIMEOUT);
     close_timer_.arm(close_deadline_);
-    context_.delivery.on_other_frame(
-        session_);  // waiting PULLs end, so that what is behind them can leave
+    dispatch_.end_waiting_pulls();
     outbox_.ready().notify_all();
 }
 

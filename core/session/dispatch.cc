@@ -18,10 +18,12 @@ bool suspends(Op op, ByteSpan payload) {
     return beat.ok() && beat->state != wire::HeartbeatState::ACTIVE;
 }
 
-// Decodes, then hands message and reply on; what does not decode is answered.
+// Decodes, then hands message and reply on; what does not decode, or may not be served now, is answered.
 template <class T, class Handler>
-void with(const Result<T>& message, Reply& reply, const Handler& handler) {
+void with(const Result<T>& message, const Result<void>& allowed, Reply& reply,
+          const Handler& handler) {
     if (!message.ok()) return reply.error(message.error());
+    if (!allowed.ok()) return reply.error(allowed.error());
     handler(*message, std::move(reply));
 }
 
@@ -61,11 +63,12 @@ void Dispatch::handle_early(const wire::FrameView& frame) {
     if (!open_request(frame, reply)) return;
     if (!wire::allowed_before_connect(reply.op()))
         return reply.error(make_error(ErrorCode::NOT_AUTHENTICATED, "CONNECT first"));
-    with(wire::decode_ping(frame.payload), reply, [](const wire::Ping&, Reply r) { r.ok(); });
+    with(wire::decode_ping(frame.payload), {}, reply, [](const wire::Ping&, Reply r) { r.ok(); });
 }
 
 void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
-    if (Op{frame.op} != Op::PULL) context_.delivery.on_other_frame(session_);
+    const std::shared_ptr<Serving> serving = enter();
+    if (Op{frame.op} != Op::PULL && serving) serving->delivery->on_other_frame(session_);
     Reply reply;
     if (!open_request(frame, reply)) return;
     if (!queue_.empty() && !suspends(reply.op(), frame.payload)) [[unlikely]] {
@@ -73,58 +76,58 @@ void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
         // One of them closes the connection, or it is closed: this one is not executed.
         if (!may_start()) return;
     }
-    Delivery& delivery = context_.delivery;
+    const Result<void> allowed = context_.gate.check(reply.op());
     switch (reply.op()) {
         case Op::CONNECT:
             return reply.error(
                 make_error(ErrorCode::MALFORMED_PAYLOAD, "CONNECT is sent once a connection"));
         case Op::DECLARE:
-            return with(wire::decode_declare(frame.payload), reply,
+            return with(wire::decode_declare(frame.payload), allowed, reply,
                         [this](const wire::Declare& declare, Reply r) {
                             start_declare(declare, std::move(r));
                         });
         case Op::PUB:
-            return with(wire::decode_pub(frame.payload), reply,
-                        [this](const wire::Pub& pub, Reply r) {
-                            context_.publisher.handle_pub(pub, std::move(r));
+            return with(wire::decode_pub(frame.payload), allowed, reply,
+                        [&serving](const wire::Pub& pub, Reply r) {
+                            serving->publisher->handle_pub(pub, std::move(r));
                         });
         case Op::SUB:
-            return with(wire::decode_sub(frame.payload), reply,
+            return with(wire::decode_sub(frame.payload), allowed, reply,
                         [this](const wire::Sub& sub, Reply r) { start_sub(sub, std::move(r)); });
         case Op::ACK:
-            return with(wire::decode_ack(frame.payload), reply,
-                        [this, &delivery](const wire::Ack& ack, Reply r) {
-                            delivery.handle_ack(session_, ack, std::move(r));
+            return with(wire::decode_ack(frame.payload), allowed, reply,
+                        [this, &serving](const wire::Ack& ack, Reply r) {
+                            serving->delivery->handle_ack(session_, ack, std::move(r));
                         });
         case Op::NACK:
-            return with(wire::decode_nack(frame.payload), reply,
-                        [this, &delivery](const wire::Nack& nack, Reply r) {
-                            delivery.handle_nack(session_, nack, std::move(r));
+            return with(wire::decode_nack(frame.payload), allowed, reply,
+                        [this, &serving](const wire::Nack& nack, Reply r) {
+                            serving->delivery->handle_nack(session_, nack, std::move(r));
                         });
         case Op::PING:
-            return with(wire::decode_ping(frame.payload), reply,
+            return with(wire::decode_ping(frame.payload), {}, reply,
                         [](const wire::Ping&, Reply r) { r.ok(); });
         case Op::PULL:
-            return with(wire::decode_pull(frame.payload), reply,
-                        [this, &delivery](const wire::Pull& pull, Reply r) {
-                            delivery.handle_pull(session_, pull, std::move(r));
+            return with(wire::decode_pull(frame.payload), allowed, reply,
+                        [this, &serving](const wire::Pull& pull, Reply r) {
+                            serving->delivery->handle_pull(session_, pull, std::move(r));
                         });
         case Op::HEARTBEAT:
-            return with(wire::decode_heartbeat(frame.payload), reply,
-                        [this, &fiber, &delivery](const wire::Heartbeat& beat, Reply r) {
+            return with(wire::decode_heartbeat(frame.payload), allowed, reply,
+                        [this, &fiber, &serving](const wire::Heartbeat& beat, Reply r) {
                             if (beat.state != wire::HeartbeatState::ACTIVE)
                                 return start_leave(beat, std::move(r));
-                            delivery.handle_heartbeat(fiber, session_, beat, std::move(r));
+                            serving->delivery->handle_heartbeat(fiber, session_, beat, std::move(r));
                         });
         case Op::CONTROL_ACK:
-            return with(wire::decode_control_ack(frame.payload), reply,
-                        [this, &delivery](const wire::ControlAck& control_ack, Reply r) {
-                            delivery.handle_control_ack(session_, control_ack, std::move(r));
+            return with(wire::decode_control_ack(frame.payload), allowed, reply,
+                        [this, &serving](const wire::ControlAck& control_ack, Reply r) {
+                            serving->delivery->handle_control_ack(session_, control_ack, std::move(r));
                         });
         case Op::CREDIT:
-            return with(wire::decode_credit(frame.payload), reply,
-                        [this, &delivery](const wire::Credit& credit, Reply r) {
-                            delivery.handle_credit(session_, credit, std::move(r));
+            return with(wire::decode_credit(frame.payload), allowed, reply,
+                        [this, &serving](const wire::Credit& credit, Reply r) {
+                            serving->delivery->handle_credit(session_, credit, std::move(r));
                         });
         case Op::ERR:
         case Op::OK:
@@ -133,6 +136,27 @@ void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
             break;  // open_request let none of them through
     }
     MORTAR_UNREACHABLE();
+}
+
+// The subscriptions of a session end with the office that they were made in.
+std::shared_ptr<Serving> Dispatch::enter() {
+    std::shared_ptr<Serving> serving = context_.gate.serving();
+    if (serving == nullptr || serving == entered_.lock()) return serving;
+    leave();
+    entered_ = serving;
+    return serving;
+}
+
+void Dispatch::leave() {
+    if (const std::shared_ptr<Serving> entered = entered_.lock())
+        entered->delivery->on_session_closed(session_);
+    session_.subscriptions.reset();
+    entered_.reset();
+}
+
+void Dispatch::end_waiting_pulls() {
+    if (const std::shared_ptr<Serving> entered = entered_.lock())
+        entered->delivery->on_other_frame(session_);
 }
 
 void Dispatch::close() {
@@ -155,24 +179,25 @@ void Dispatch::handle_err(const wire::FrameView& frame) {
 
 void Dispatch::start_declare(const wire::Declare& declare, Reply reply) {
     DeclareRequest request{std::string(declare.topic), declare.partition_count, declare.flags};
-    start(std::move(reply), [this, request = std::move(request)](Fiber& fiber, Reply r) {
-        const Result<wire::DeclareResult> result = context_.declare.handle(fiber, request);
+    start(std::move(reply), [request = std::move(request)](Fiber& fiber, Serving& serving, Reply r) {
+        const Result<wire::DeclareResult> result = serving.declare->handle(fiber, request);
         if (result.ok()) return r.ok(*result);
         if (!result.is(ErrorCode::CANCELLED)) r.error(result.error());
     });
 }
 
 void Dispatch::start_sub(const wire::Sub& sub, Reply reply) {
-    start(std::move(reply), [this, sub, group = std::string(sub.group)](Fiber& fiber, Reply r) {
+    start(std::move(reply), [this, sub, group = std::string(sub.group)](Fiber& fiber, Serving& serving,
+                                                                 Reply r) {
         wire::Sub owned = sub;
         owned.group = group;
-        context_.delivery.handle_sub(fiber, session_, owned, std::move(r));
+        serving.delivery->handle_sub(fiber, session_, owned, std::move(r));
     });
 }
 
 void Dispatch::start_leave(const wire::Heartbeat& heartbeat, Reply reply) {
-    start(std::move(reply), [this, heartbeat](Fiber& fiber, Reply r) {
-        context_.delivery.handle_heartbeat(fiber, session_, heartbeat, std::move(r));
+    start(std::move(reply), [this, heartbeat](Fiber& fiber, Serving& serving, Reply r) {
+        serving.delivery->handle_heartbeat(fiber, session_, heartbeat, std::move(r));
     });
 }
 
@@ -207,7 +232,13 @@ void Dispatch::run_requests(Fiber& fiber) {
         Request request = std::move(queue_.front());
         queue_.pop_front();
         if (queue_.empty()) started_.notify_all();
-        request.work(fiber, std::move(request.reply));
+        const Result<void> allowed = context_.gate.check(request.reply.op());
+        const std::shared_ptr<Serving> serving = enter();
+        if (!allowed.ok()) {
+            request.reply.error(allowed.error());
+        } else {
+            request.work(fiber, *serving, std::move(request.reply));
+        }
     }
     queue_.clear();
     started_.notify_all();

@@ -4,7 +4,9 @@
 //           which lives while there is some. The reader waits before any other request until all in
 //           the queue have started.
 // Owns:     the queue, and the deadlines of what is in it or under way.
-// Errors:   answered as ERR with the op of the request; a frame that is not one of ours ends the
+//           A request is served by what serves at its start. When the node has led anew since, the session's
+//           subscriptions are gone (contract R4).
+// Errors:   answered as ERR with the op of the request; what Gate::check says; a frame that is not one of ours ends the
 //           connection by its code. READ_ONLY_DEGRADED when time ran out (what has started goes on,
 //           what has not never does); QUOTA_EXCEEDED when too many connections wait like that.
 // Suspends: handle, while a request before this one has not started.
@@ -15,11 +17,9 @@
 #include <functional>
 #include <memory>
 
-#include "core/deliver/delivery.h"
 #include "core/fiber/group.h"
-#include "core/produce/publish.h"
 #include "core/session/connect.h"
-#include "core/session/declare.h"
+#include "core/session/gate.h"
 #include "core/session/shared.h"
 #include "core/wire/frame.h"
 
@@ -28,9 +28,7 @@ namespace mortar {
 // What all connections of a node share.
 struct SessionContext {
     Env& env;
-    Publisher& publisher;
-    Delivery& delivery;
-    DeclareHandler& declare;
+    const Gate& gate;
     const ClientAuth& auth;
     wire::FrameBudget& frame_budget;
 };
@@ -48,9 +46,13 @@ class Dispatch {
     void handle(Fiber& fiber, const wire::FrameView& frame);
     // The session is closed: what has not started by now never does, and nobody waits for it.
     void close();
+    // Waiting PULLs end, so that what is behind them can leave.
+    void end_waiting_pulls();
+    // After the last request: its members end.
+    void leave();
 
   private:
-    using Work = std::function<void(Fiber&, Reply)>;
+    using Work = std::function<void(Fiber&, Serving&, Reply)>;
     struct Request {
         Reply reply;
         Work work;
@@ -61,6 +63,7 @@ class Dispatch {
         MonoTime at;
     };
 
+    std::shared_ptr<Serving> enter();
     // The slot of a request; nothing when the frame was answered or was no request.
     bool open_request(const wire::FrameView& frame, Reply& reply);
     void handle_err(const wire::FrameView& frame);
@@ -81,6 +84,7 @@ class Dispatch {
     Session& session_;
     std::shared_ptr<ReplyQueue> replies_;
     Group& requests_;
+    std::weak_ptr<Serving> entered_;  // whose subscriptions the session holds
     std::deque<Request> queue_;  // not started yet
     Event started_;              // the queue became empty
     bool has_fiber_ = false;

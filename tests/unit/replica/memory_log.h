@@ -1,0 +1,167 @@
+// memory_log: replicated logs in memory for tests of replication: what was flushed survives a restart, the rest does not.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/fiber/deadline.h"
+#include "core/fiber/group.h"
+#include "core/replica/replicated_log.h"
+#include "core/env/env.h"
+
+namespace mortar::testing {
+
+class MemoryLog final : public ReplicatedLog {
+  public:
+    struct Record {
+        LeaderEpoch leader_epoch;
+        std::string text;
+        bool operator==(const Record&) const = default;
+    };
+    MemoryLog(PartitionKey key, Duration flush_time) : key_(key), flush_time_(flush_time) {}
+
+    // A new life of the node.
+    void attach(Env env, ReplicatedLogObserver* observer) {
+        env_.emplace(env);
+        observer_ = observer;
+        records.resize(static_cast<std::size_t>(flushed_.value));
+        commit_ = Sequence(0);
+        flushing_ = std::make_unique<Group>(env.scheduler);
+        wanted_ = std::make_unique<Event>();
+        flushing_->spawn("memory_log", [this](Fiber& fiber) { run(fiber); });
+    }
+    void detach() { observer_ = nullptr; }
+
+    Sequence append(LeaderEpoch leader_epoch, std::string text) {
+        records.push_back({leader_epoch, std::move(text)});
+        observer_->on_appended(*this);
+        wanted_->notify_all();
+        return end().last;
+    }
+
+    PartitionKey key() const override { return key_; }
+    LogEnd end() const override {
+        if (records.empty()) return {};
+        return {Sequence(records.size()), records.back().leader_epoch};
+    }
+    Sequence flushed() const override { return flushed_; }
+    Sequence commit_seq() const override { return commit_; }
+    std::optional<Sequence> faulty_from() const override { return std::nullopt; }
+    bool is_closed() const override { return false; }
+
+    Result<RecordBytes> read_bytes(Fiber&, Sequence from, Sequence through,
+                                   std::uint64_t max_bytes) override {
+        auto bytes = std::make_shared<ByteVector>();
+        RecordBytes out;
+        out.first = from;
+        for (Sequence s = from; s <= through; s = s.next()) {
+            if (!bytes->empty() && bytes->size() >= max_bytes) break;
+            const Record& record = records.at(s.value - 1);
+            ByteWriter writer(*bytes);
+            writer.id(s);
+            writer.id(record.leader_epoch);
+            writer.u32(static_cast<std::uint32_t>(record.text.size()));
+            writer.bytes(as_byte_span(record.text));
+            out.last = s;
+        }
+        out.size_bytes = bytes->size();
+        out.parts.push_back(*bytes);
+        out.owners.push_back(bytes);
+        return out;
+    }
+    Result<LeaderEpoch> epoch_at(Fiber&, Sequence sequence) override {
+        return records.at(sequence.value - 1).leader_epoch;
+    }
+    Result<void> append_bytes(ByteSpan bytes) override {
+        ByteReader reader(bytes);
+        std::vector<Record> parsed;
+        Sequence next = end().last.next();
+        while (reader.remaining() > 0) {
+            const auto sequence = reader.id<Sequence>();
+            const auto leader_epoch = reader.id<LeaderEpoch>();
+            const std::uint32_t size = reader.u32();
+            std::string text(as_string_view(reader.bytes(size)));
+            if (reader.failed() || sequence != next || leader_epoch < end().leader_epoch)
+                return make_error(ErrorCode::CHECKSUM_MISMATCH, "not the next record");
+            parsed.push_back({leader_epoch, std::move(text)});
+            next = next.next();
+        }
+        records.insert(records.end(), parsed.begin(), parsed.end());
+        wanted_->notify_all();
+        return {};
+    }
+    Result<void> cut(Fiber& fiber, Sequence keep_through) override {
+        MORTAR_ASSERT(keep_through >= commit_);
+        MORTAR_TRY(env_->scheduler.sleep_until(fiber, deadline_after(env_->clock, flush_time_)));
+        records.resize(static_cast<std::size_t>(keep_through.value));
+        flushed_ = std::min(flushed_, keep_through);
+        ++cut_count;
+        return {};
+    }
+    Result<void> make_durable(Fiber& fiber) override {
+        while (flushed_ < end().last) {
+            MORTAR_TRY(
+                env_->scheduler.sleep_until(fiber, deadline_after(env_->clock, flush_time_)));
+        }
+        return {};
+    }
+    void advance_commit(Sequence committed) override {
+        commit_ = std::max(commit_, std::min(committed, end().last));
+    }
+
+    std::vector<Record> records;
+    int cut_count = 0;
+
+  private:
+    void run(Fiber& fiber) {
+        while (true) {
+            if (flushed_ >= end().last) {
+                if (!wanted_->wait(fiber).ok()) return;
+                continue;
+            }
+            const Sequence target = end().last;
+            if (!env_->scheduler.sleep_until(fiber, deadline_after(env_->clock, flush_time_)).ok())
+                return;
+            flushed_ = std::max(flushed_, std::min(target, end().last));
+            if (observer_ != nullptr) observer_->on_flushed(*this);
+        }
+    }
+
+    PartitionKey key_;
+    Duration flush_time_;
+    std::optional<Env> env_;
+    ReplicatedLogObserver* observer_ = nullptr;
+    std::unique_ptr<Group> flushing_;
+    std::unique_ptr<Event> wanted_;
+    Sequence flushed_;
+    Sequence commit_;
+};
+
+class MemoryLogs final : public ReplicatedLogs {
+  public:
+    void add(PartitionKey key, Duration flush_time) {
+        logs.emplace(key, std::make_unique<MemoryLog>(key, flush_time));
+    }
+    ReplicatedLog* find(PartitionKey key) override {
+        const auto found = logs.find(key);
+        return found == logs.end() ? nullptr : found->second.get();
+    }
+    std::vector<PartitionKey> keys() const override {
+        std::vector<PartitionKey> keys;
+        for (const auto& [key, log] : logs)
+            keys.push_back(key);
+        return keys;
+    }
+    Result<void> wait_for_catalog(Fiber&) override { return {}; }
+    Result<MetadataSnapshot> metadata_snapshot(Fiber&) override {
+        return make_error(ErrorCode::NOT_FOUND);
+    }
+    Result<void> install_metadata_snapshot(Fiber&, ByteSpan) override {
+        return make_error(ErrorCode::NOT_FOUND);
+    }
+    std::map<PartitionKey, std::unique_ptr<MemoryLog>> logs;
+};
+
+}  // namespace mortar::testing

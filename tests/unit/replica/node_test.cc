@@ -1,0 +1,390 @@
+// ReplicaNode over simulated links, with logs in memory: elections, commits, losses.
+#include "core/replica/node.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "core/replica/peer_link.h"
+#include "core/replica/timing.h"
+#include "io-sim/node.h"
+#include "io-sim/stack_pool.h"
+#include "tests/unit/replica/memory_log.h"
+
+namespace mortar {
+namespace {
+using sim::HeapStackPool;
+using sim::PowerImage;
+using sim::SimNode;
+using sim::SimWorld;
+using testing::MemoryLog;
+using testing::MemoryLogs;
+
+constexpr PartitionKey LOG{TopicId(1), PartitionIndex(0)};
+
+class Roster final : public peer::PeerRoster {
+  public:
+    explicit Roster(peer::PeerLinks& links) : links_(links) {}
+    peer::PeerChannel* channel(NodeId node, peer::Lane lane) const override {
+        return links_.channel(node, lane);
+    }
+    const peer::Identity* identity_of(NodeId node) const override {
+        return links_.identity_of(node);
+    }
+
+  private:
+    peer::PeerLinks& links_;
+};
+
+class Cluster {
+  public:
+    struct Waiting {
+        Sequence sequence;
+        std::string text;
+        LeaderEpoch leader_epoch;
+    };
+    class Node : public Office {
+      public:
+        Node(Cluster& owner, std::uint16_t id)
+            : cluster(owner),
+              node_id(id),
+              sim(owner.world.add_node(std::string("n") + std::to_string(id))) {
+            logs.add(METADATA_LOG, owner.flush_time);
+            logs.add(LOG, owner.flush_time);
+        }
+        void start(std::size_t node_count) {
+            clear();
+            ++life;
+            sim.env().scheduler.spawn("broker", [this, node_count](Fiber& fiber) {
+                Env env = sim.env();
+                store = std::move(PromiseStore::open(fiber, env.disk, NodeId(node_id))).value();
+                ReplicaOptions options;
+                options.self = NodeId(node_id);
+                options.incarnation = env.rng.stream("incarnation").next();
+                options.new_cluster_id.fill(std::byte{1});
+                peer::PeerLinksOptions link_options;
+                link_options.key.fill(std::byte{7});
+                link_options.identity.node_id = NodeId(node_id);
+                link_options.identity.incarnation = options.incarnation;
+                link_options.identity.cluster_id = store->cluster_id();
+                link_options.identity.listen_client = sim.name() + ":7188";
+                link_options.identity.listen_admin = sim.name() + ":7190";
+                for (std::uint16_t i = 0; i < node_count; ++i) {
+                    options.nodes.push_back(NodeId(i));
+                    options.priority.push_back(NodeId(i));
+                    link_options.peers.push_back(
+                        {NodeId(i), "n" + std::to_string(i) + ":7189"});
+                }
+                if (node_count > 1) {
+                    links = std::make_unique<peer::PeerLinks>(env, link_options);
+                    roster = std::make_unique<Roster>(*links);
+                }
+                own_env = std::make_unique<Env>(env);
+                replica = std::make_unique<ReplicaNode>(*own_env, options, *store, logs,
+                                                        roster.get(), *this);
+                for (auto& [key, log] : logs.logs)
+                    log->attach(env, replica.get());
+                if (links) links->start(env.net.listen("0.0.0.0:7189").value(), *replica);
+                const Result<void> ran = replica->run(fiber);
+                EXPECT_TRUE(ran.ok() || ran.is(ErrorCode::CANCELLED)) << ran.error().to_string();
+                if (links) links->stop(fiber);
+                has_ended = true;
+            });
+        }
+        void kill(bool power) {
+            if (power) {
+                sim.power_loss(PowerImage{PowerImage::Kind::NONE});
+            } else {
+                sim.kill();
+            }
+            clear();
+        }
+        void clear() {
+            for (auto& [key, log] : logs.logs)
+                log->detach();
+            replica.reset();
+            roster.reset();
+            links.reset();
+            store.reset();
+            own_env.reset();
+            waiting.clear();
+            office_epoch.reset();
+            has_ended = false;
+        }
+        MemoryLog& log() { return *logs.logs.at(LOG); }
+
+        Result<void> take_office(Fiber&, LeaderEpoch leader_epoch) override {
+            const auto [at, is_first] = cluster.office_of.emplace(leader_epoch, node_id);
+            EXPECT_TRUE(is_first || at->second == node_id) << "two leaders in an epoch";
+            office_epoch = leader_epoch;
+            return {};
+        }
+        void leave_office() override {
+            office_epoch.reset();
+            waiting.clear();
+        }
+        void close_office(Fiber&) override {}
+        bool has_pending() const override { return !waiting.empty(); }
+
+        Cluster& cluster;
+        std::uint16_t node_id;
+        SimNode& sim;
+        MemoryLogs logs;
+        std::unique_ptr<PromiseStore> store;
+        std::unique_ptr<peer::PeerLinks> links;
+        std::unique_ptr<Roster> roster;
+        std::unique_ptr<Env> own_env;
+        std::unique_ptr<ReplicaNode> replica;
+        std::optional<LeaderEpoch> office_epoch;
+        std::vector<Waiting> waiting;
+        int life = 0;
+        bool has_ended = false;
+    };
+
+    explicit Cluster(std::size_t count = 3, std::uint64_t seed = 1,
+                     Duration flush = milliseconds(1))
+        : world(seed, stacks), flush_time(flush), node_count(count) {
+        world.set_log_sink([this](const SimNode& node, LogLevel, std::string_view line) {
+            lines += std::to_string(world.now().ns / 1'000'000) + " " + node.name() + " ";
+            lines.append(line).append("\n");
+        });
+        for (std::uint16_t i = 0; i < count; ++i)
+            nodes.push_back(std::make_unique<Node>(*this, i));
+    }
+    ~Cluster() {
+        for (auto& node : nodes) {
+            if (node->sim.alive()) node->kill(false);
+        }
+    }
+    void start_all() {
+        for (auto& node : nodes)
+            node->start(node_count);
+    }
+    Node& operator[](std::size_t i) { return *nodes[i]; }
+    Node* leader() {
+        for (auto& node : nodes) {
+            if (node->sim.alive() && node->replica && node->replica->check_publish().ok())
+                return node.get();
+        }
+        return nullptr;
+    }
+    bool run_until(const std::function<bool()>& done, Duration limit) {
+        const MonoTime end = world.now() + limit;
+        while (world.now() < end) {
+            if (done()) return true;
+            world.run_for(milliseconds(1));
+        }
+        return done();
+    }
+    // As a client would: to whoever says that it leads.
+    void publish() {
+        Node* node = leader();
+        if (node == nullptr) return;
+        const std::string text = "m" + std::to_string(++published);
+        const LeaderEpoch leader_epoch = *node->office_epoch;
+        node->waiting.push_back({node->log().append(leader_epoch, text), text, leader_epoch});
+    }
+    void collect() {
+        for (auto& node : nodes) {
+            if (!node->sim.alive() || !node->office_epoch) continue;
+            std::erase_if(node->waiting, [&](const Waiting& each) {
+                if (each.sequence > node->log().commit_seq()) return false;
+                const auto [at, is_new] = acknowledged.emplace(each.sequence, each.text);
+                EXPECT_TRUE(is_new || at->second == each.text);
+                return true;
+            });
+        }
+        std::size_t lease_count = 0;
+        for (auto& node : nodes) {
+            if (!node->sim.alive() || !node->replica) continue;
+            const ReplicaStatus status = node->replica->status();
+            if (status.is_in_office && status.lease_until > node->sim.clock().now()) ++lease_count;
+        }
+        EXPECT_LE(lease_count, 1u) << "two leases";
+    }
+    void expect_all_kept(const MemoryLog& log) {
+        for (const auto& [sequence, text] : acknowledged) {
+            ASSERT_GE(log.records.size(), sequence.value);
+            ASSERT_EQ(log.records[sequence.value - 1].text, text);
+        }
+    }
+
+    HeapStackPool stacks;
+    SimWorld world;
+    Duration flush_time;
+    std::size_t node_count;
+    std::vector<std::unique_ptr<Node>> nodes;
+    std::map<LeaderEpoch, std::uint16_t> office_of;
+    std::map<Sequence, std::string> acknowledged;
+    std::uint64_t published = 0;
+    std::string lines;  // of all logs
+};
+
+TEST(ReplicaNode, one_node_leads_at_once) {
+    Cluster cluster(1);
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, milliseconds(100)));
+    cluster.publish();
+    cluster.world.run_for(milliseconds(10));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 1u);
+}
+
+TEST(ReplicaNode, three_blank_nodes_elect_the_preferred_one) {
+    Cluster cluster;
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    EXPECT_EQ(cluster.leader(), &cluster[0]);
+    ASSERT_TRUE(cluster.run_until(
+        [&] {
+            const auto followers = cluster[0].replica->status().followers;
+            return followers.size() == 2 && followers[0].is_in_sync && followers[1].is_in_sync;
+        },
+        seconds(5)));
+    for (int i = 0; i < 100; ++i) {
+        cluster.publish();
+        cluster.world.run_for(microseconds(300));
+    }
+    cluster.world.run_for(seconds(1));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 100u);
+    for (auto& node : cluster.nodes) {
+        cluster.expect_all_kept(node->log());
+        EXPECT_EQ(node->log().commit_seq(), Sequence(100));
+    }
+}
+
+TEST(ReplicaNode, the_leaders_death_costs_little_and_loses_nothing) {
+    Cluster cluster;
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    for (int i = 0; i < 50; ++i) {
+        cluster.publish();
+        cluster.world.run_for(microseconds(300));
+        cluster.collect();
+    }
+    EXPECT_GT(cluster.acknowledged.size(), 20u);
+    cluster[0].kill(true);
+    const MonoTime died = cluster.world.now();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    EXPECT_LT((cluster.world.now() - died).ns, milliseconds(2000).ns);
+    cluster.publish();
+    cluster.world.run_for(milliseconds(50));
+    cluster.collect();
+    cluster.expect_all_kept(cluster.leader()->log());
+    cluster[0].sim.restart();
+    cluster[0].start(3);
+    cluster.world.run_for(seconds(5));
+    cluster.expect_all_kept(cluster[0].log());
+    EXPECT_NE(cluster.leader(), nullptr);
+}
+
+TEST(ReplicaNode, a_stopping_leader_hands_over) {
+    Cluster cluster;
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    cluster.world.run_for(seconds(2));
+    Cluster::Node* leader = cluster.leader();
+    cluster.publish();
+    leader->replica->stop();
+    const MonoTime asked = cluster.world.now();
+    ASSERT_TRUE(cluster.run_until(
+        [&] {
+            cluster.collect();
+            return cluster.leader() != nullptr && cluster.leader() != leader;
+        },
+        seconds(5)));
+    EXPECT_LT((cluster.world.now() - asked).ns, milliseconds(300).ns);
+    EXPECT_EQ(cluster.acknowledged.size(), 1u);
+    EXPECT_TRUE(cluster.run_until([&] { return leader->has_ended; }, seconds(2)));
+}
+
+TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
+    Cluster cluster;
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    for (int i = 0; i < 20; ++i) {
+        cluster.publish();
+        cluster.world.run_for(milliseconds(1));
+    }
+    cluster.world.run_for(seconds(1));
+    cluster.collect();
+    const LeaderEpoch before = *cluster.leader()->office_epoch;
+    Cluster::Node& wiped = cluster[2];
+    wiped.kill(false);
+    for (auto& [key, log] : wiped.logs.logs) {
+        log = std::make_unique<MemoryLog>(key, cluster.flush_time);
+    }
+    wiped.sim.restart();
+    wiped.sim.env().scheduler.spawn("wipe", [&](Fiber& fiber) {
+        EXPECT_TRUE(wiped.sim.disk().remove(fiber, "replica/state").ok());
+        wiped.start(3);
+    });
+    cluster.world.run_for(seconds(6));
+    ASSERT_NE(cluster.leader(), nullptr);
+    EXPECT_GT(*cluster.leader()->office_epoch, before);
+    cluster.expect_all_kept(wiped.log());
+    EXPECT_FALSE(wiped.store->is_blank());
+}
+
+// Kills, power losses and pauses at random; what was acknowledged stays, leases do not overlap.
+TEST(ReplicaNode, keeps_what_it_acknowledged_through_random_faults) {
+    std::uint64_t acknowledged_total = 0;
+    std::size_t epochs_total = 0;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+        Cluster cluster(3, seed, microseconds(500));
+        Rng rng(seed * 131);
+        cluster.start_all();
+        for (int step = 0; step < 6000; ++step) {
+            cluster.world.run_for(milliseconds(2));
+            cluster.collect();
+            if (rng.one_in(2)) cluster.publish();
+            if (rng.one_in(400)) {
+                Cluster::Node& node = cluster[rng.below(3)];
+                if (node.sim.alive()) {
+                    node.kill(rng.one_in(2));
+                } else {
+                    node.sim.restart();
+                    node.start(3);
+                }
+            }
+            if (rng.one_in(60)) {
+                Cluster::Node& node = cluster[rng.below(3)];
+                if (!node.sim.alive()) {
+                    node.sim.restart();
+                    node.start(3);
+                }
+            }
+            if (rng.one_in(500)) {
+                Cluster::Node& node = cluster[rng.below(3)];
+                if (node.sim.alive()) node.sim.pause(milliseconds(rng.between(100, 3000)));
+            }
+        }
+        for (auto& node : cluster.nodes) {
+            if (node->sim.alive()) continue;
+            node->sim.restart();
+            node->start(3);
+        }
+        ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(20)))
+            << "seed " << seed << "\n" << cluster.lines;
+        for (int i = 0; i < 10; ++i) {
+            cluster.publish();
+            cluster.world.run_for(milliseconds(100));
+        }
+        cluster.world.run_for(seconds(8));
+        cluster.collect();
+        for (auto& node : cluster.nodes) {
+            cluster.expect_all_kept(node->log());
+            EXPECT_EQ(node->log().records, cluster[0].log().records) << "seed " << seed;
+        }
+        if (HasFailure()) FAIL() << "seed " << seed << "\n" << cluster.lines;
+        acknowledged_total += cluster.acknowledged.size();
+        epochs_total += cluster.office_of.size();
+    }
+    EXPECT_GT(acknowledged_total, 20'000u);
+    EXPECT_GT(epochs_total, 200u);
+}
+
+}  // namespace
+}  // namespace mortar

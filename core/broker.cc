@@ -9,11 +9,12 @@
 #include "core/deliver/delivery.h"
 #include "core/fiber/group.h"
 #include "core/meta/metadata_log.h"
-#include "core/produce/publish.h"
-#include "core/replica/one_node_commit.h"
+#include "core/replica/node.h"
+#include "core/replica/peer_link.h"
 #include "core/replica/promise.h"
-#include "core/replica/sole_node.h"
+#include "core/session/leader_office.h"
 #include "core/session/leftovers.h"
+#include "core/session/node_logs.h"
 #include "core/session/server.h"
 #include "core/session/topic_keeper.h"
 
@@ -32,6 +33,19 @@ Result<void> first_error(Result<void> earlier, Result<void> later) {
     return earlier.ok() ? std::move(later) : std::move(earlier);
 }
 
+// Where clients are sent who ask another node for the leader (contract R3).
+std::string advertised_address(const Config& config, const std::string& bound) {
+    for (const PeerConfig& peer : config.peers) {
+        if (peer.node_id != config.node_id) continue;
+        if (!peer.client_addr.empty()) return peer.client_addr;
+        const Result<ListenAddress> listen = parse_address(bound);
+        const Result<ListenAddress> own = parse_address(peer.addr);
+        if (!listen.ok() || !own.ok() || !is_wildcard_host(listen->host)) return bound;
+        return peer.addr.substr(0, peer.addr.rfind(':')) + bound.substr(bound.rfind(':'));
+    }
+    return bound;
+}
+
 // A start that fails half way through its repairs would leave another folder than it found.
 Result<void> check_space_to_start(Fiber& fiber, Disk& disk, const std::string& data_dir) {
     const DiskSpace space = MORTAR_TRY(disk.space(fiber));
@@ -47,26 +61,28 @@ Result<void> check_space_to_start(Fiber& fiber, Disk& disk, const std::string& d
 // In the order in which they are built; each uses only those before it.
 struct BrokerParts {
     explicit BrokerParts(Scheduler& scheduler)
-        : accepting(scheduler), keeping(scheduler), background(scheduler) {}
+        : accepting(scheduler), keeping(scheduler), playing(scheduler) {}
 
     std::unique_ptr<Listener> client_listener;
+    std::unique_ptr<Listener> peer_listener;  // in a cluster of more than one
     std::unique_ptr<AdminServer> admin;
     std::unique_ptr<DataFolder> folder;
     ClientAuth auth;
-    LeaderEpoch leader_epoch;
-    OneNodeCommit commit;
+    SecretKey peer_key{};
+    std::unique_ptr<PromiseStore> promises;
     std::unique_ptr<MetadataLog> metadata;
-    SoleNode sole_node;
     std::unique_ptr<PartitionTable> partitions;
     std::unique_ptr<TopicKeeper> keeper;
-    std::unique_ptr<Delivery> delivery;
-    std::unique_ptr<Publisher> publisher;
-    std::unique_ptr<DeclareHandler> declare;
+    std::unique_ptr<NodeLogs> logs;
+    std::unique_ptr<LeaderOffice> office;
+    std::unique_ptr<peer::PeerLinks> links;  // in a cluster of more than one
+    std::unique_ptr<ReplicaNode> replica;
     wire::FrameBudget frame_budget;
     std::unique_ptr<SessionServer> server;
     Group accepting;
     Group keeping;
-    Group background;
+    Group playing;  // its part in the cluster
+    std::optional<Result<void>> played;  // how that ended
 };
 
 Broker::Broker(Env env, BrokerOptions options)
@@ -79,8 +95,11 @@ Broker::~Broker() = default;
 
 Result<void> Broker::run(Fiber& fiber) {
     Result<void> served = start(fiber);
-    while (served.ok() && !stopping_)
+    while (served.ok() && !stopping_) {
         served = stop_asked_.wait(fiber);
+        // A node that cannot play its part any more is of no use to anybody.
+        if (served.ok() && parts_->played) served = *parts_->played;
+    }
     ready_ = false;
     if (parts_->server != nullptr) {
         env_.log.info("stopping",
@@ -99,6 +118,8 @@ Result<void> Broker::start(Fiber& fiber) {
     // A port that is taken, a missing token file: found out before anything on disk changes.
     MORTAR_TRY(listen());
     parts_->auth.token_digests = MORTAR_TRY(check_folder(fiber, env_.disk, options_.config));
+    if (is_cluster())
+        parts_->peer_key = MORTAR_TRY(load_peer_key(fiber, env_.disk, options_.config));
     MORTAR_TRY(env_.disk.make_folders(fiber, ""));
     MORTAR_TRY(check_space_to_start(fiber, env_.disk, options_.config.data_dir));
     parts_->folder = MORTAR_TRY(DataFolder::open(fiber, env_, options_.config, options_.is_dev));
@@ -106,13 +127,13 @@ Result<void> Broker::start(Fiber& fiber) {
     MORTAR_TRY(refuse_newer_formats(fiber, env_.disk));
     MORTAR_TRY(recover(fiber));
     MORTAR_TRY(parts_->folder->sign(fiber));
-    serve();
-    return {};
+    return serve(fiber);
 }
 
 Result<void> Broker::listen() {
     const Config& config = options_.config;
     parts_->client_listener = MORTAR_TRY(env_.net.listen(config.listen_client));
+    if (is_cluster()) parts_->peer_listener = MORTAR_TRY(env_.net.listen(config.listen_peer));
     parts_->admin = MORTAR_TRY(AdminServer::start(env_, *this, config.listen_admin));
     client_address_ = bound_address(config.listen_client, parts_->client_listener->port());
     admin_address_ = bound_address(config.listen_admin, parts_->admin->port());
@@ -125,27 +146,17 @@ Result<void> Broker::listen() {
 }
 
 Result<void> Broker::recover(Fiber& fiber) {
+    BrokerParts& parts = *parts_;
     const Config& config = options_.config;
-    const std::optional<Promise> last = MORTAR_TRY(load_promise(fiber, env_.disk));
-    Promise promise = last.value_or(Promise{});
-    promise.node_id = promise.promised_to = config.node_id;
-    promise.cluster_id = parts_->folder->identity().cluster_id;
-    promise.promised_epoch = promise.promised_epoch.next();
-    promise.installed_epoch = promise.promised_epoch;
-    if (promise.promised_epoch.value > LEADER_EPOCH_MAX) {
-        return make_error(ErrorCode::LIMIT_REACHED, "replica/state: all leader epochs are used up");
-    }
-    parts_->leader_epoch = promise.promised_epoch;
-
-    parts_->metadata = MORTAR_TRY(MetadataLog::open(
-        fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records));
-    MORTAR_TRY(parts_->metadata->begin_term(promise.promised_epoch));
-    parts_->metadata->set_observer(&parts_->commit);
-    parts_->commit.on_opened(*parts_->metadata);
-    if (parts_->metadata->is_quarantined())
+    parts.promises = MORTAR_TRY(PromiseStore::open(fiber, env_.disk, config.node_id));
+    parts.metadata = MORTAR_TRY(MetadataLog::open(fiber, env_, METADATA_FOLDER,
+                                                  config.metadata_snapshot_records));
+    if (parts.metadata->is_quarantined())
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
     // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
-    if (!last.has_value() && parts_->metadata->catalog().last_mutation() > MutationId(0)) {
+    // In a cluster others know the epoch: there such a node is blank.
+    if (!is_cluster() && parts.promises->is_blank() &&
+        parts.metadata->end().last > Sequence(0)) {
         return make_error(ErrorCode::DAMAGED,
                           "replica/state is missing, but metadata/ is not new: the leader epoch is "
                           "unknown; restore "
@@ -154,66 +165,104 @@ Result<void> Broker::recover(Fiber& fiber) {
     LogOptions log_options;
     log_options.segment_max_bytes = config.segment_max_bytes;
     log_options.checkpoint_every_bytes = options_.checkpoint_every_bytes;
-    parts_->partitions = std::make_unique<PartitionTable>(env_, log_options);
-    parts_->partitions->set_replication(&parts_->sole_node);
-    parts_->keeper = std::make_unique<TopicKeeper>(env_, *parts_->metadata, *parts_->partitions);
-    MORTAR_TRY(parts_->keeper->open_all(fiber));
-
-    // All data was read, so this start counts; nothing below may happen under an epoch that could
-    // come again.
-    MORTAR_TRY(save_promise(fiber, env_.disk, promise));
-    DeliveryOptions delivery;
-    delivery.delivery_max_attempts = config.delivery_max_attempts;
-    delivery.delivery_lease = milliseconds(config.delivery_lease_ms);
-    delivery.poll_max_wait = milliseconds(config.poll_max_wait_ms);
-    delivery.credit_initial_count = config.credit_initial_count;
-    delivery.leader_epoch = promise.promised_epoch;
-    delivery.ledger_bytes_min = options_.ledger_bytes_min;
-    parts_->delivery =
-        MORTAR_TRY(Delivery::open(fiber, env_, *parts_->metadata, *parts_->partitions, delivery));
-    parts_->keeper->set_delivery(parts_->delivery.get());
-    remove_leftovers(fiber, env_, *parts_->metadata);
+    parts.partitions = std::make_unique<PartitionTable>(env_, log_options);
+    parts.keeper = std::make_unique<TopicKeeper>(env_, *parts.metadata, *parts.partitions);
+    parts.logs = std::make_unique<NodeLogs>(*parts.metadata, *parts.partitions, *parts.keeper);
+    build_replica();
+    parts.metadata->set_observer(parts.replica.get());
+    parts.partitions->set_replication(parts.replica.get());
+    parts.partitions->set_before_repair([&promises = *parts.promises](Fiber& own, PartitionKey key) {
+        // A blank node's copy counts for nothing anyway.
+        if (promises.is_blank()) return Result<void>();
+        return promises.mark(own, {LogMark{key, true, {}}});
+    });
+    MORTAR_TRY(parts.keeper->open_all(fiber));
+    remove_leftovers(fiber, env_, *parts.metadata);
     return {};
 }
 
-void Broker::serve() {
+void Broker::build_replica() {
     BrokerParts& parts = *parts_;
-    parts.publisher =
-        std::make_unique<Publisher>(env_, *parts.metadata, *parts.partitions, parts.leader_epoch);
-    parts.publisher->start(parts.background);
+    const Config& config = options_.config;
+    LeaderOffice::Options office;
+    office.delivery.delivery_max_attempts = config.delivery_max_attempts;
+    office.delivery.delivery_lease = milliseconds(config.delivery_lease_ms);
+    office.delivery.poll_max_wait = milliseconds(config.poll_max_wait_ms);
+    office.delivery.credit_initial_count = config.credit_initial_count;
+    office.delivery.ledger_bytes_min = options_.ledger_bytes_min;
+    office.partition_default_count = config.partition_default_count;
+    parts.office = std::make_unique<LeaderOffice>(env_, *parts.metadata, *parts.partitions,
+                                                  *parts.keeper, office);
+    ReplicaOptions replica;
+    replica.self = config.node_id;
+    replica.new_cluster_id = parts.folder->identity().cluster_id;
+    replica.incarnation = env_.rng.stream("broker.incarnation").next();
+    replica.priority = config.leader_priority;
+    peer::PeerLinksOptions links;
+    links.key = parts.peer_key;
+    links.identity.node_id = config.node_id;
+    links.identity.incarnation = replica.incarnation;
+    links.identity.cluster_id = parts.promises->cluster_id();
+    links.identity.listen_client = advertised_address(config, client_address_);
+    links.identity.listen_admin = admin_address_;
+    for (const PeerConfig& peer : config.peers) {
+        replica.nodes.push_back(peer.node_id);
+        links.peers.push_back({peer.node_id, peer.addr});
+    }
+    std::sort(replica.nodes.begin(), replica.nodes.end());
+    if (is_cluster()) parts.links = std::make_unique<peer::PeerLinks>(env_, std::move(links));
+    parts.replica =
+        std::make_unique<ReplicaNode>(env_, std::move(replica), *parts.promises, *parts.logs,
+                                      parts.links.get(), *parts.office);
+    parts.office->set_replica(parts.replica.get());
+}
+
+Result<void> Broker::serve(Fiber& fiber) {
+    BrokerParts& parts = *parts_;
     parts.keeping.spawn("broker.topics",
-                        [&keeper = *parts.keeper](Fiber& fiber) { keeper.run(fiber); });
-    parts.declare = std::make_unique<DeclareHandler>(
-        *parts.metadata, *parts.partitions, *parts.keeper, options_.config.partition_default_count);
+                        [&keeper = *parts.keeper](Fiber& own) { keeper.run(own); });
+    if (parts.links != nullptr)
+        parts.links->start(std::move(parts.peer_listener), *parts.replica);
+    parts.playing.spawn("broker.replica", [this](Fiber& own) {
+        parts_->played = parts_->replica->run(own);
+        stop_asked_.notify_all();
+        parts_->replica->changed().notify_all();
+    });
+    // Alone it leads at once, or says why it cannot.
+    while (!is_cluster() && !parts.replica->status().is_in_office) {
+        if (parts.played) return *parts.played;
+        MORTAR_TRY(parts.replica->changed().wait(fiber));
+    }
     parts.server = std::make_unique<SessionServer>(
-        SessionContext{env_, *parts.publisher, *parts.delivery, *parts.declare, parts.auth,
-                       parts.frame_budget},
+        SessionContext{env_, *parts.office, parts.auth, parts.frame_budget},
         std::move(parts.client_listener));
     parts.accepting.spawn("broker.accept",
-                          [&server = *parts.server](Fiber& fiber) { server.serve(fiber); });
+                          [&server = *parts.server](Fiber& own) { server.serve(own); });
     ready_ = true;
     env_.log.info("ready", {{"client", client_address_},
                             {"admin", admin_address_},
                             {"data", options_.config.data_dir},
                             {"version", MORTAR_VERSION},
-                            {"leader_epoch", std::to_string(parts.leader_epoch.value)}});
+                            {"leader_epoch",
+                             std::to_string(parts.promises->promised_epoch().value)}});
+    return {};
 }
 
 // From the outside in: what still runs may use everything that is not closed yet.
 Result<void> Broker::shut_down(Fiber& fiber) {
     BrokerParts& parts = *parts_;
     Result<void> result;
+    // In a cluster another node goes on serving: what comes from now on is told so.
+    if (is_cluster()) stop_playing(fiber);
     if (parts.server != nullptr) {
         parts.server->stop_accepting();
         parts.accepting.cancel_and_join(fiber);
         parts.server->drain(fiber);
     }
+    stop_playing(fiber);
     if (parts.keeper != nullptr) parts.keeper->stop();
     const Result<void> kept = parts.keeping.join(fiber);
     if (!kept.ok()) parts.keeping.cancel_and_join(fiber);
-    if (parts.delivery != nullptr)
-        result = first_error(std::move(result), parts.delivery->close(fiber));
-    parts.background.cancel_and_join(fiber);
     if (parts.partitions != nullptr)
         result = first_error(std::move(result), parts.partitions->close(fiber));
     if (parts.metadata != nullptr)
@@ -225,22 +274,36 @@ Result<void> Broker::shut_down(Fiber& fiber) {
     return result;
 }
 
+void Broker::stop_playing(Fiber& fiber) {
+    BrokerParts& parts = *parts_;
+    if (parts.replica == nullptr) return;
+    parts.replica->stop();
+    if (!parts.playing.join(fiber).ok()) parts.playing.cancel_and_join(fiber);
+    if (parts.links != nullptr) parts.links->stop(fiber);
+}
+
 const Catalog& Broker::catalog() const {
     return parts_->metadata->catalog();
 }
 
-const Delivery& Broker::delivery() const {
-    return *parts_->delivery;
+const Delivery* Broker::delivery() const {
+    return parts_->office == nullptr ? nullptr : parts_->office->delivery();
+}
+
+ReplicaStatus Broker::replica_status() const {
+    return parts_->replica == nullptr ? ReplicaStatus{} : parts_->replica->status();
 }
 
 NodeStatus Broker::node_status() const {
     const BrokerParts& parts = *parts_;
     NodeStatus status;
     status.node_id = options_.config.node_id;
-    status.leader_id = status.node_id;
     status.uptime_ms = static_cast<std::uint64_t>((env_.clock.now() - started_at_).to_ms());
     status.version = MORTAR_VERSION;
-    status.leader_epoch = parts.leader_epoch;
+    const ReplicaStatus replica = replica_status();
+    status.leader_id = replica.leader;
+    status.leader_epoch = replica.leader_epoch;
+    status.quorum_state = static_cast<std::uint8_t>(replica.quorum_state);
     status.connection_count = parts.server != nullptr ? parts.server->connection_count() : 0;
     if (parts.metadata != nullptr) {
         for (const auto& [topic_id, topic] : parts.metadata->catalog().topics()) {
@@ -248,16 +311,19 @@ NodeStatus Broker::node_status() const {
         }
     }
     if (parts.partitions != nullptr) status.recovered_count = parts.partitions->opened_count();
-    if (parts.delivery != nullptr) status.unserved_count = parts.delivery->unserved_count();
+    if (delivery() != nullptr) status.unserved_count = delivery()->unserved_count();
     const bool quarantined = parts.metadata != nullptr && parts.metadata->is_quarantined();
     if (!ready_) {
         status.health = HealthStatus::RECOVERING;
     } else if (quarantined) {
         status.health = HealthStatus::QUARANTINED;
-    } else if (parts.metadata->is_read_only()) {
+    } else if (!replica.leader) {
+        status.health = HealthStatus::ELECTING;
+    } else if (parts.metadata->is_read_only() ||
+               replica.quorum_state == QuorumState::READ_ONLY) {
         status.health = HealthStatus::READ_ONLY;
     } else if (parts.partitions->unserved_count() > 0 || status.unserved_count > 0 ||
-               parts.publisher->admission().is_disk_full()) {
+               parts.office->is_disk_full() || replica.quorum_state == QuorumState::SOFT) {
         status.health = HealthStatus::SOFT;
     }
     return status;
@@ -265,13 +331,20 @@ NodeStatus Broker::node_status() const {
 
 namespace {
 
+// Consumer state is the leader's alone.
+std::vector<Delivery::PartitionState> group_states(const BrokerParts& parts, GroupId group_id) {
+    const Delivery* delivery = parts.office->delivery();
+    return delivery == nullptr ? std::vector<Delivery::PartitionState>{}
+                               : delivery->group_state(group_id);
+}
+
 // ack_floor of the slowest group of the topic, a partition each; 0 without groups.
 std::vector<Sequence> slowest_floors(const BrokerParts& parts, const Topic& topic) {
     std::vector<Sequence> floors(topic.partition_count);
     bool is_first = true;
     for (const auto& [group_id, group] : parts.metadata->catalog().groups()) {
         if (group.topic_id != topic.topic_id) continue;
-        for (const Delivery::PartitionState& state : parts.delivery->group_state(group_id)) {
+        for (const Delivery::PartitionState& state : group_states(parts, group_id)) {
             Sequence& floor = floors.at(state.partition.value);
             floor = is_first ? state.ack_floor : std::min(floor, state.ack_floor);
         }
@@ -304,7 +377,7 @@ GroupStatus group_summary(const BrokerParts& parts, const ConsumerGroup& group) 
         status.topic_name = topic->name;
     for (const auto& [member_id, member] : group.members)
         status.members.push_back(member_id);
-    for (const Delivery::PartitionState& state : parts.delivery->group_state(group.group_id)) {
+    for (const Delivery::PartitionState& state : group_states(parts, group.group_id)) {
         GroupPartitionStatus partition;
         partition.partition = state.partition;
         partition.ack_floor = state.ack_floor;

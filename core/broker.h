@@ -23,6 +23,7 @@
 #include "core/fiber/event.h"
 #include "core/log/partition_log.h"
 #include "core/meta/catalog.h"
+#include "core/replica/node.h"
 
 namespace mortar {
 
@@ -51,7 +52,9 @@ class Broker : public AdminState {
     const std::string& client_address() const { return client_address_; }
     // What is committed and how far groups are, for checkers; once ready.
     const Catalog& catalog() const;
-    const Delivery& delivery() const;
+    // Nothing while this node does not lead.
+    const Delivery* delivery() const;
+    ReplicaStatus replica_status() const;
 
     NodeStatus node_status() const override;
     std::optional<TopicStatus> topic(const std::string& name) const override;
@@ -63,7 +66,10 @@ class Broker : public AdminState {
     Result<void> start(Fiber& fiber);
     Result<void> listen();
     Result<void> recover(Fiber& fiber);
-    void serve();
+    void build_replica();
+    Result<void> serve(Fiber& fiber);
+    void stop_playing(Fiber& fiber);
+    bool is_cluster() const { return options_.config.peers.size() > 1; }
     Result<void> shut_down(Fiber& fiber);
 
     Env env_;

@@ -26,6 +26,8 @@ std::string_view health_name(HealthStatus health) {
             return "soft";
         case HealthStatus::READ_ONLY:
             return "read_only";
+        case HealthStatus::ELECTING:
+            return "electing";
         case HealthStatus::RECOVERING:
             return "recovering";
         case HealthStatus::QUARANTINED:
@@ -250,7 +252,6 @@ AdminAnswer answer_node(const AdminState& state, const Query& query) {
                                      "; ask that node itself");
     }
     constexpr std::uint64_t MS_PER_S = 1000;
-    constexpr std::uint64_t QUORUM_HEALTHY = 0;  // a node alone is its own quorum
     AdminAnswer answer;
     JsonWriter writer(answer.body);
     writer.begin_object().key("node").begin_object();
@@ -258,9 +259,14 @@ AdminAnswer answer_node(const AdminState& state, const Query& query) {
     writer.key("uptime_s").number(node.uptime_ms / MS_PER_S);
     writer.key("connections").number(node.connection_count);
     writer.key("version").string(node.version);
-    writer.key("leader_id").number(node.leader_id.value);
+    writer.key("leader_id");
+    if (node.leader_id) {
+        writer.number(node.leader_id->value);
+    } else {
+        writer.value(JsonValue{});
+    }
     writer.key("leader_epoch").number(node.leader_epoch.value);
-    writer.key("quorum_state").number(QUORUM_HEALTHY);
+    writer.key("quorum_state").number(node.quorum_state);
     writer.key("status").string(health_name(node.health));
     writer.key("unserved_group_partitions").number(node.unserved_count);
     writer.end_object().end_object();

@@ -17,15 +17,16 @@ namespace mortar {
 inline constexpr std::size_t STATS_LIMIT_DEFAULT = 100;
 inline constexpr std::size_t STATS_LIMIT_MAX = 1000;
 
-enum class HealthStatus : std::uint8_t { HEALTHY, SOFT, READ_ONLY, RECOVERING, QUARANTINED };
+enum class HealthStatus : std::uint8_t { HEALTHY, SOFT, READ_ONLY, ELECTING, RECOVERING, QUARANTINED };
 
 struct NodeStatus {
     NodeId node_id;
     std::uint64_t uptime_ms = 0;
     std::uint64_t connection_count = 0;
     std::string version;
-    NodeId leader_id;
+    std::optional<NodeId> leader_id;  // nothing while none is known
     LeaderEpoch leader_epoch;
+    std::uint8_t quorum_state = 0;  // contract 5
     HealthStatus health = HealthStatus::HEALTHY;
     // While RECOVERING: partitions opened, of how many.
     std::uint64_t recovered_count = 0;

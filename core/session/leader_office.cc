@@ -89,4 +89,8 @@ const Delivery* LeaderOffice::delivery() const {
     return serving_ == nullptr ? nullptr : serving_->delivery.get();
 }
 
+bool LeaderOffice::is_disk_full() const {
+    return serving_ != nullptr && serving_->publisher->admission().is_disk_full();
+}
+
 }  // namespace mortar

@@ -39,6 +39,7 @@ class LeaderOffice final : public Office, public Gate {
     Result<void> check(wire::Op op) const override;
     // For /stats and checkers; nothing while this node does not lead.
     const Delivery* delivery() const;
+    bool is_disk_full() const;
 
   private:
     Env& env_;

@@ -37,6 +37,14 @@ void TopicKeeper::set_delivery(Delivery* delivery) {
     delivery_ = delivery;
 }
 
+void TopicKeeper::release_delivery(Fiber& fiber) {
+    delivery_ = nullptr;
+    while (is_in_delivery_) {
+        const Result<void> waited = changed_.wait(fiber, NEVER, CancelMode::DEFERRED);
+        MORTAR_ASSERT(waited.ok());
+    }
+}
+
 void TopicKeeper::on_applied(const Mutation& mutation) {
     Change change;
     change.mutation_id = mutation.mutation_id;
@@ -166,7 +174,10 @@ Result<void> TopicKeeper::open_pair(Fiber& fiber, TopicId topic_id) {
 Result<void> TopicKeeper::remove(Fiber& fiber, const Change& change) {
     for (const GroupId group_id : change.deleted_groups) {
         if (delivery_ == nullptr) continue;
+        is_in_delivery_ = true;
         Result<void> removed = delivery_->remove_group(fiber, group_id);
+        is_in_delivery_ = false;
+        changed_.notify_all();
         if (removed.is(ErrorCode::CANCELLED)) return removed;
         if (!removed.ok()) {
             env_.log.warn("group_files_left", {{"group_id", std::to_string(group_id.value)},

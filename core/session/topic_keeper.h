@@ -35,8 +35,10 @@ class TopicKeeper {
     // isolates a partition, a full disk or a newer format ends it. From then on changes of the catalog are followed.
     Result<void> open_all(Fiber& fiber);
     // While this node delivers; null when it does not. Groups that are deleted meanwhile have no service to end, and their
-    // files are removed at the next start. It may end only when run does not use it.
+    // files are removed at the next start.
     void set_delivery(Delivery* delivery);
+    // No delivery any more, once run does not use it. Not ended by a cancel.
+    void release_delivery(Fiber& fiber);
     void run(Fiber& fiber);
     // run returns once the change under way is carried out.
     void stop();
@@ -62,6 +64,7 @@ class TopicKeeper {
     MetadataLog& metadata_;
     PartitionTable& partitions_;
     Delivery* delivery_ = nullptr;
+    bool is_in_delivery_ = false;  // run is at work in it
     std::map<GroupId, TopicId> topic_of_group_;  // the catalog forgets groups before we hear of it
     std::set<TopicId> sources_;                  // opened, or queued for it
     std::deque<Change> changes_;

@@ -189,6 +189,7 @@ class SessionTest : public ::testing::Test {
         });
         world.run_for(seconds(0));
     }
+    SessionTest() { table.set_replication(&sole_node); }
     ~SessionTest() override { broker.kill(); }
 
     void start(FiberBody body) { broker.scheduler().spawn("test.broker", std::move(body)); }

@@ -151,8 +151,12 @@ Result<void> Broker::recover(Fiber& fiber) {
     parts.promises = MORTAR_TRY(PromiseStore::open(fiber, env_.disk, config.node_id));
     parts.metadata = MORTAR_TRY(MetadataLog::open(fiber, env_, METADATA_FOLDER,
                                                   config.metadata_snapshot_records));
-    if (parts.metadata->is_quarantined())
+    if (parts.metadata->is_quarantined()) {
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
+        // Refilled half-way it would look sound.
+        if (is_cluster() && !parts.promises->is_blank())
+            MORTAR_TRY(parts.promises->mark(fiber, {LogMark{METADATA_LOG, true, {}}}));
+    }
     // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
     // In a cluster others know the epoch: there such a node is blank.
     if (!is_cluster() && parts.promises->is_blank() &&

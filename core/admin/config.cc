@@ -525,11 +525,6 @@ Config dev_config() {
 }
 
 Result<void> check_supported(const Config& config) {
-    if (config.peers.size() > 1) {
-        return invalid("peers: this version runs one node, not " +
-                       std::to_string(config.peers.size()) +
-                       "; leave out peers, or name this node alone");
-    }
     if (!config.listen_ws.empty()) {
         return invalid(
             "listen_ws: this version has no WebSocket; leave it out, or set it to \"off\"");

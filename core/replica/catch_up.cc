@@ -44,8 +44,12 @@ Result<ReplicatedLog*> CatchUp::find(PartitionKey key) const {
 Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource& source) {
     ReplicatedLog* log = MORTAR_TRY(find(key));
     if (log->end() != source.end) {
-        const LogEnd common = MORTAR_TRY(last_common(fiber, key, source));
+        LogEnd common = MORTAR_TRY(last_common(fiber, key, source));
         log = MORTAR_TRY(find(key));
+        if (key == METADATA_LOG && common.last == Sequence(0) && log->end().last > Sequence(0)) {
+            common = MORTAR_TRY(common_by_snapshot(fiber, source));
+            log = MORTAR_TRY(find(key));
+        }
         if (common.last < log->end().last) {
             if (common.last < log->commit_seq()) {
                 return make_error(ErrorCode::DIVERGENT_COMMITTED,
@@ -81,6 +85,19 @@ Result<LogEnd> CatchUp::last_common(Fiber& fiber, PartitionKey key, const CopySo
             return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
     }
     return LogEnd{};
+}
+
+Result<LogEnd> CatchUp::common_by_snapshot(Fiber& fiber, const CopySource& source) {
+    const Result<MetadataSnapshot> snapshot =
+        requests_->snapshot(fiber, source.node, source.leader_epoch);
+    if (snapshot.is(ErrorCode::NOT_FOUND)) return LogEnd{};
+    if (!snapshot.ok()) return snapshot.error();
+    MORTAR_TRY(logs_.install_metadata_snapshot(fiber, *snapshot->bytes));
+    const ReplicatedLog* log = MORTAR_TRY(find(METADATA_LOG));
+    MORTAR_SOMETIMES(true, "catch_up: a snapshot shows what metadata has in common");
+    LogEnd common;
+    common.last = std::min(log->commit_seq(), source.end.last);
+    return common;
 }
 
 Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source) {

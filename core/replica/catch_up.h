@@ -3,6 +3,8 @@
 // Shape:    two logs with a record of the same (sequence, leader_epoch) are equal up to there, and leader_epochs do not fall
 //           along a log. So both sides name the end of the highest epoch that they have at or below the other's, in turns,
 //           until they name the same one: the shorter end of it is the last common record.
+//           A metadata log knows no epochs below its snapshot. Where none is common, the peer's snapshot is: what is committed
+//           is the same everywhere.
 //           What is fetched is appended as from a leader, so a restart goes on where it was.
 // Units:    at most CATCH_UP_BYTES_PER_SECOND.
 // Errors:   DIVERGENT_COMMITTED (it would have to cut what it knows committed: nothing was cut), those of PeerRequests and of
@@ -46,6 +48,7 @@ class CatchUp {
   private:
     Result<ReplicatedLog*> find(PartitionKey key) const;
     Result<LogEnd> last_common(Fiber& fiber, PartitionKey key, const CopySource& source);
+    Result<LogEnd> common_by_snapshot(Fiber& fiber, const CopySource& source);
     Result<void> fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source);
     Result<void> wait_until_flushed(Fiber& fiber, PartitionKey key);
     Result<void> keep_to_rate(Fiber& fiber, std::size_t bytes);

@@ -21,12 +21,11 @@ std::vector<peer::CopyReport> report_copies(ReplicatedLogs& logs, const PromiseS
                                    ? *faulty_from
                                    : std::min(mark.faulty_from, *faulty_from);
         }
-        // What stands behind its last sync cannot be read now.
-        if (log->is_closed()) mark.is_uncertain = true;
+        // What stood behind its end, or behind its last sync, cannot be known now.
+        if (log->is_closed() || log->is_uncertain()) mark.is_uncertain = true;
         peer::CopyReport report;
         report.log = key;
         report.end = log->end();
-        if (mark.faulty_from > report.end.last) report.end.last = mark.faulty_from;
         report.commit_seq = log->commit_seq();
         report.state = copy_state(mark, report.end.last);
         if (report.state == peer::CopyState::FAULTY) report.faulty_from = mark.faulty_from;

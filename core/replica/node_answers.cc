@@ -484,7 +484,9 @@ Result<void> ReplicaNode::on_snapshot(Fiber& fiber, peer::PeerChannel& channel,
     reply.request_id = question.request_id;
     const bool is_other = snapshot.ok() && question.through != Sequence(0) &&
                           question.through != snapshot->through;
-    if (!snapshot.ok()) {
+    if (snapshot.is(ErrorCode::NOT_FOUND)) {
+        reply.outcome = peer::FetchOutcome::NO_SUCH_LOG;
+    } else if (!snapshot.ok()) {
         reply.outcome = peer::FetchOutcome::FAILED;
     } else if (is_other || question.file_offset > snapshot->bytes->size()) {
         reply.outcome = peer::FetchOutcome::NO_SUCH_LOG;

@@ -308,6 +308,12 @@ NodeStatus Broker::node_status() const {
     status.leader_id = replica.leader;
     status.leader_epoch = replica.leader_epoch;
     status.quorum_state = static_cast<std::uint8_t>(replica.quorum_state);
+    status.role = role_name(replica.role);
+    status.trouble = replica.trouble;
+    for (const FollowerStatus& follower : replica.followers) {
+        status.followers.push_back({follower.node_id, follower.is_connected, follower.is_installed,
+                                    follower.is_in_sync, follower.lag_records});
+    }
     status.connection_count = parts.server != nullptr ? parts.server->connection_count() : 0;
     if (parts.metadata != nullptr) {
         for (const auto& [topic_id, topic] : parts.metadata->catalog().topics()) {

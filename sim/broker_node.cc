@@ -14,19 +14,11 @@ std::string address_of(const std::string& host, std::uint16_t port) {
     return host + ":" + std::to_string(port);
 }
 
-// A broker that is alone says nothing of it: it leads for as long as it serves.
-template <class AnyBroker>
-void fill_view(ReplicaView& view, const AnyBroker& broker, const SimClock& clock) {
-    if constexpr (requires { broker.replica_status(); }) {
-        const auto status = broker.replica_status();
-        view.is_leader = status.is_in_office;
-        view.leader_epoch = status.leader_epoch;
-        view.lease_until = clock.to_true(status.lease_until);
-    } else {
-        view.is_leader = broker.is_ready();
-        view.leader_epoch = broker.node_status().leader_epoch;
-        view.lease_until = clock.to_true(NEVER);
-    }
+void fill_view(ReplicaView& view, const Broker& broker, const SimClock& clock) {
+    const ReplicaStatus status = broker.replica_status();
+    view.is_leader = status.is_in_office;
+    view.leader_epoch = status.leader_epoch;
+    view.lease_until = clock.to_true(status.lease_until);
 }
 
 }  // namespace

@@ -407,7 +407,7 @@ class Run {
             view.group = group.name;
             view.topic_id = group.topic_id;
             view.start_after = group.start_after;
-            view.partitions = broker.delivery().group_state(group_id);
+            view.partitions = broker.delivery()->group_state(group_id);
             if (view.partitions.size() != view.start_after.size())
                 continue;  // its SUB is still at work
             for (auto& checker : checkers_)
@@ -457,7 +457,7 @@ class Run {
         if (leading == nullptr) return false;
         Broker& broker = *leading->broker();
         for (const auto& [group_id, group] : broker.catalog().groups()) {
-            for (const Delivery::PartitionState& state : broker.delivery().group_state(group_id)) {
+            for (const Delivery::PartitionState& state : broker.delivery()->group_state(group_id)) {
                 if (state.ack_floor != state.last_seq) return false;
             }
         }
@@ -469,7 +469,7 @@ class Run {
         Broker& broker = *leading->broker();
         std::string text;
         for (const auto& [group_id, group] : broker.catalog().groups()) {
-            for (const Delivery::PartitionState& state : broker.delivery().group_state(group_id)) {
+            for (const Delivery::PartitionState& state : broker.delivery()->group_state(group_id)) {
                 text += fmt::format("{}/{}: ack_floor {} of {}, in flight {}, waiting {}; ",
                                     group.name, state.partition.value, state.ack_floor.value,
                                     state.last_seq.value, state.in_flight, state.waiting_retry);

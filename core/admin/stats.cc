@@ -269,6 +269,17 @@ AdminAnswer answer_node(const AdminState& state, const Query& query) {
     writer.key("quorum_state").number(node.quorum_state);
     writer.key("status").string(health_name(node.health));
     writer.key("unserved_group_partitions").number(node.unserved_count);
+    writer.key("role").string(node.role);
+    writer.key("trouble").string(node.trouble);
+    writer.key("followers").begin_array();
+    for (const NodeStatus::Follower& follower : node.followers) {
+        writer.begin_object().key("node_id").number(follower.node_id.value);
+        writer.key("is_connected").boolean(follower.is_connected);
+        writer.key("is_installed").boolean(follower.is_installed);
+        writer.key("is_in_sync").boolean(follower.is_in_sync);
+        writer.key("lag_records").number(follower.lag_records).end_object();
+    }
+    writer.end_array();
     writer.end_object().end_object();
     return answer;
 }

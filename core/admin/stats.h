@@ -27,6 +27,16 @@ struct NodeStatus {
     std::optional<NodeId> leader_id;  // nothing while none is known
     LeaderEpoch leader_epoch;
     std::uint8_t quorum_state = 0;  // contract 5
+    std::string role;               // follower, candidate, leader
+    std::string trouble;            // why there is no leader, if so
+    struct Follower {
+        NodeId node_id;
+        bool is_connected = false;
+        bool is_installed = false;
+        bool is_in_sync = false;
+        std::uint64_t lag_records = 0;
+    };
+    std::vector<Follower> followers;  // of a leader
     HealthStatus health = HealthStatus::HEALTHY;
     // While RECOVERING: partitions opened, of how many.
     std::uint64_t recovered_count = 0;

@@ -332,11 +332,19 @@ Result<void> ReplicaNode::check_publish() const {
                           "no follower can confirm: start or repair one, then retry");
     }
     MORTAR_TRY(check_lease());
-    if (is_read_only_ && leader_->last_commit_at() <= read_only_since_) {
-        return make_error(ErrorCode::QUORUM_LOST,
-                          "a majority of nodes does not confirm writes at present: retry later");
-    }
-    return {};
+    return check_writable();
+}
+
+Result<void> ReplicaNode::check_settle() const {
+    MORTAR_TRY(check_lease());
+    return check_writable();
+}
+
+// Read-only since a PUB waited too long, until something commits.
+Result<void> ReplicaNode::check_writable() const {
+    if (!is_read_only_ || leader_->last_commit_at() > read_only_since_) return {};
+    return make_error(ErrorCode::QUORUM_LOST,
+                      "a majority of nodes does not confirm writes at present: retry later");
 }
 
 void ReplicaNode::on_quorum_timeout() {

@@ -54,6 +54,9 @@ class Office {
 };
 
 enum class Role : std::uint8_t { FOLLOWER, CANDIDATE, LEADER };
+constexpr std::string_view role_name(Role role) {
+    return role == Role::LEADER ? "leader" : role == Role::CANDIDATE ? "candidate" : "follower";
+}
 // contract 5: mortarmq_quorum_state.
 enum class QuorumState : std::uint8_t { HEALTHY = 0, SOFT = 1, READ_ONLY = 2 };
 
@@ -86,8 +89,9 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> check_leading() const;
     // And no other leader can be in office.
     Result<void> check_lease() const;
-    // And a PUB can be expected to commit.
+    // And something can be expected to commit: a PUB, or what settles a message.
     Result<void> check_publish() const;
+    Result<void> check_settle() const;
     // A PUB was not committed in time: read-only until something commits.
     void on_quorum_timeout();
     // Majority-flushed or not yet known: of one node, LOCAL.
@@ -148,6 +152,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> on_snapshot(Fiber& fiber, peer::PeerChannel& channel,
                              const peer::Snapshot& question);
     void on_refused(NodeId node, const peer::Refused& refused);
+    Result<void> check_writable() const;
     void refuse(peer::PeerChannel& channel, peer::Op op) const;
     Result<bool> adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_epoch);
     void note_epoch(LeaderEpoch seen);

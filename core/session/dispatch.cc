@@ -68,7 +68,7 @@ void Dispatch::handle_early(const wire::FrameView& frame) {
 
 void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
     const std::shared_ptr<Serving> serving = enter();
-    if (Op{frame.op} != Op::PULL && serving) serving->delivery->on_other_frame(session_);
+    if (Op{frame.op} != Op::PULL && serving) serving->delivery.on_other_frame(session_);
     Reply reply;
     if (!open_request(frame, reply)) return;
     if (!queue_.empty() && !suspends(reply.op(), frame.payload)) [[unlikely]] {
@@ -89,7 +89,7 @@ void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
         case Op::PUB:
             return with(wire::decode_pub(frame.payload), allowed, reply,
                         [&serving](const wire::Pub& pub, Reply r) {
-                            serving->publisher->handle_pub(pub, std::move(r));
+                            serving->publisher.handle_pub(pub, std::move(r));
                         });
         case Op::SUB:
             return with(wire::decode_sub(frame.payload), allowed, reply,
@@ -97,12 +97,12 @@ void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
         case Op::ACK:
             return with(wire::decode_ack(frame.payload), allowed, reply,
                         [this, &serving](const wire::Ack& ack, Reply r) {
-                            serving->delivery->handle_ack(session_, ack, std::move(r));
+                            serving->delivery.handle_ack(session_, ack, std::move(r));
                         });
         case Op::NACK:
             return with(wire::decode_nack(frame.payload), allowed, reply,
                         [this, &serving](const wire::Nack& nack, Reply r) {
-                            serving->delivery->handle_nack(session_, nack, std::move(r));
+                            serving->delivery.handle_nack(session_, nack, std::move(r));
                         });
         case Op::PING:
             return with(wire::decode_ping(frame.payload), {}, reply,
@@ -110,24 +110,24 @@ void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
         case Op::PULL:
             return with(wire::decode_pull(frame.payload), allowed, reply,
                         [this, &serving](const wire::Pull& pull, Reply r) {
-                            serving->delivery->handle_pull(session_, pull, std::move(r));
+                            serving->delivery.handle_pull(session_, pull, std::move(r));
                         });
         case Op::HEARTBEAT:
             return with(wire::decode_heartbeat(frame.payload), allowed, reply,
                         [this, &fiber, &serving](const wire::Heartbeat& beat, Reply r) {
                             if (beat.state != wire::HeartbeatState::ACTIVE)
                                 return start_leave(beat, std::move(r));
-                            serving->delivery->handle_heartbeat(fiber, session_, beat, std::move(r));
+                            serving->delivery.handle_heartbeat(fiber, session_, beat, std::move(r));
                         });
         case Op::CONTROL_ACK:
             return with(wire::decode_control_ack(frame.payload), allowed, reply,
                         [this, &serving](const wire::ControlAck& control_ack, Reply r) {
-                            serving->delivery->handle_control_ack(session_, control_ack, std::move(r));
+                            serving->delivery.handle_control_ack(session_, control_ack, std::move(r));
                         });
         case Op::CREDIT:
             return with(wire::decode_credit(frame.payload), allowed, reply,
                         [this, &serving](const wire::Credit& credit, Reply r) {
-                            serving->delivery->handle_credit(session_, credit, std::move(r));
+                            serving->delivery.handle_credit(session_, credit, std::move(r));
                         });
         case Op::ERR:
         case Op::OK:
@@ -149,14 +149,14 @@ std::shared_ptr<Serving> Dispatch::enter() {
 
 void Dispatch::leave() {
     if (const std::shared_ptr<Serving> entered = entered_.lock())
-        entered->delivery->on_session_closed(session_);
+        entered->delivery.on_session_closed(session_);
     session_.subscriptions.reset();
     entered_.reset();
 }
 
 void Dispatch::end_waiting_pulls() {
     if (const std::shared_ptr<Serving> entered = entered_.lock())
-        entered->delivery->on_other_frame(session_);
+        entered->delivery.on_other_frame(session_);
 }
 
 void Dispatch::close() {
@@ -180,7 +180,7 @@ void Dispatch::handle_err(const wire::FrameView& frame) {
 void Dispatch::start_declare(const wire::Declare& declare, Reply reply) {
     DeclareRequest request{std::string(declare.topic), declare.partition_count, declare.flags};
     start(std::move(reply), [request = std::move(request)](Fiber& fiber, Serving& serving, Reply r) {
-        const Result<wire::DeclareResult> result = serving.declare->handle(fiber, request);
+        const Result<wire::DeclareResult> result = serving.declare.handle(fiber, request);
         if (result.ok()) return r.ok(*result);
         if (!result.is(ErrorCode::CANCELLED)) r.error(result.error());
     });
@@ -191,13 +191,13 @@ void Dispatch::start_sub(const wire::Sub& sub, Reply reply) {
                                                                  Reply r) {
         wire::Sub owned = sub;
         owned.group = group;
-        serving.delivery->handle_sub(fiber, session_, owned, std::move(r));
+        serving.delivery.handle_sub(fiber, session_, owned, std::move(r));
     });
 }
 
 void Dispatch::start_leave(const wire::Heartbeat& heartbeat, Reply reply) {
     start(std::move(reply), [this, heartbeat](Fiber& fiber, Serving& serving, Reply r) {
-        serving.delivery->handle_heartbeat(fiber, session_, heartbeat, std::move(r));
+        serving.delivery.handle_heartbeat(fiber, session_, heartbeat, std::move(r));
     });
 }
 

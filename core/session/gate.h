@@ -1,6 +1,6 @@
 // gate: may a client be served by this node now, and by what.
 // Shape:    Serving is what exists only while this node leads. A session enters with each request and lets go of it when the
-//           request is answered, so it lives as long as somebody is in it.
+//           request is answered: the parts live as long as somebody holds it.
 // Errors:   check: STALE_LEADER_EPOCH with the hint, LEASE_EXPIRED, IN_SYNC_REPLICAS_NOT_ENOUGH, QUORUM_LOST.
 // Source:   contract R2, R3, R4, 8 (levels).
 #pragma once
@@ -14,9 +14,9 @@
 namespace mortar {
 
 struct Serving {
-    std::unique_ptr<Delivery> delivery;
-    std::unique_ptr<Publisher> publisher;
-    std::unique_ptr<DeclareHandler> declare;
+    Delivery& delivery;
+    Publisher& publisher;
+    DeclareHandler& declare;
 };
 
 class Gate {

@@ -48,7 +48,10 @@ class LeaderOffice final : public Office, public Gate {
     TopicKeeper& keeper_;
     Options options_;
     ReplicaNode* replica_ = nullptr;
-    std::unique_ptr<Serving> serving_;
+    std::unique_ptr<Delivery> delivery_;
+    std::unique_ptr<Publisher> publisher_;
+    std::unique_ptr<DeclareHandler> declare_;
+    std::unique_ptr<Serving> serving_;  // of the three, while there is a term
     Group fibers_;
     std::size_t door_count_ = 0;  // doors that somebody holds
     Event all_out_;

@@ -185,9 +185,6 @@ TEST(Config, says_what_this_version_cannot_do) {
     EXPECT_TRUE(check_supported(config).ok());
     config.listen_ws = "127.0.0.1:7191";
     EXPECT_NE(check_supported(config).error().detail.find("listen_ws"), std::string::npos);
-    config = dev_config();
-    config.peers.resize(3);
-    EXPECT_NE(check_supported(config).error().detail.find("peers"), std::string::npos);
 }
 
 TEST(Config, dev_listens_on_loopback_only) {

@@ -43,6 +43,8 @@ class FakeState : public AdminState {
         node.version = "0.1.0";
         node.unserved_count = 1;
         node.leader_id = NodeId(7);
+        node.role = "leader";
+        node.followers.push_back({NodeId(8), true, true, false, 12});
         node.leader_epoch = LeaderEpoch(3);
     }
     NodeStatus node_status() const override { return node; }
@@ -128,7 +130,9 @@ TEST(Stats, answers_each_filter) {
     EXPECT_EQ(
         answer_admin(state, "GET", "/stats?node=self").body,
         R"({"node":{"node_id":7,"uptime_s":61,"connections":2,"version":"0.1.0","leader_id":7,)"
-        R"("leader_epoch":3,"quorum_state":0,"status":"healthy","unserved_group_partitions":1}})");
+        R"("leader_epoch":3,"quorum_state":0,"status":"healthy","unserved_group_partitions":1,)"
+        R"("role":"leader","trouble":"","followers":[{"node_id":8,"is_connected":true,"is_installed":true,)"
+        R"("is_in_sync":false,"lag_records":12}]}})");
     EXPECT_EQ(answer_admin(state, "GET", "/stats?node=7").status, 200);
     EXPECT_NE(answer_admin(state, "GET", "/stats?group=*").body.find(R"("group":"g")"),
               std::string::npos);

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "core/deliver/delivery_core.h"
-#include "core/replica/sole_node.h"
+#include "tests/unit/replica/sole_node.h"
 #include "core/wire/codec.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"

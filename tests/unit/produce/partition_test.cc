@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/replica/sole_node.h"
+#include "tests/unit/replica/sole_node.h"
 #include "tests/unit/log/fake_disk.h"
 
 namespace mortar {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/hash.h"
-#include "core/replica/sole_node.h"
+#include "tests/unit/replica/sole_node.h"
 #include "tests/unit/produce/fakes.h"
 
 namespace mortar {
@@ -70,7 +70,7 @@ struct PublishWorld : FakeWorld {
                              return logs.open(fiber, folder);
                          }};
     SoleNode sole_node;
-    Publisher publisher{env, metadata, table, LeaderEpoch(9)};
+    Publisher publisher{env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}}};
     std::unique_ptr<Outbox> outbox;
     std::shared_ptr<ReplyQueue> queue;
 };

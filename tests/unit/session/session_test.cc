@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "core/fiber/deadline.h"
-#include "core/replica/sole_node.h"
+#include "tests/unit/replica/sole_node.h"
 #include "core/session/limits.h"
 #include "core/session/server.h"
 #include "io-sim/node.h"
@@ -58,6 +58,7 @@ class FakeDelivery : public Delivery {
         for (Reply& reply : ended)
             reply.ok();
     }
+    void stop() override {}
     void on_session_closed(Session&) override { ++closed_count; }
     void end_group(GroupId group_id) override {
         calls.push_back("end group " + std::to_string(group_id.value));
@@ -183,13 +184,12 @@ class SessionTest : public ::testing::Test {
             publisher.start(background);
             background.spawn("topics", [this](Fiber& own) { keeper.run(own); });
             server = std::make_unique<SessionServer>(
-                SessionContext{env, publisher, delivery, declare, auth, frame_budget},
+                SessionContext{env, gate, auth, frame_budget},
                 env.net.listen("broker:7188").value(), connection_count_max, request_fibers_max);
             background.spawn("accept", [this](Fiber& own) { server->serve(own); });
         });
         world.run_for(seconds(0));
     }
-    SessionTest() { table.set_replication(&sole_node); }
     ~SessionTest() override { broker.kill(); }
 
     void start(FiberBody body) { broker.scheduler().spawn("test.broker", std::move(body)); }
@@ -230,10 +230,18 @@ class SessionTest : public ::testing::Test {
                              return logs.open(fiber, folder);
                          }};
     SoleNode sole_node;
-    Publisher publisher{env, metadata, table, LeaderEpoch(9)};
+    Publisher publisher{env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}}};
     FakeDelivery delivery;
     TopicKeeper keeper{env, metadata, table};
     DeclareHandler declare{metadata, table, keeper, 4};
+    // This node leads, for ever.
+    struct OpenGate : Gate {
+        explicit OpenGate(Serving parts) : served(std::make_shared<Serving>(parts)) {}
+        std::shared_ptr<Serving> serving() const override { return served; }
+        Result<void> check(wire::Op) const override { return {}; }
+        std::shared_ptr<Serving> served;
+    };
+    OpenGate gate{Serving{delivery, publisher, declare}};
     ClientAuth auth;
     wire::FrameBudget frame_budget;
     std::size_t connection_count_max = 3;

@@ -44,11 +44,36 @@ void LogViews::show(const BrokerNode& broker, const Image& image) {
     last_sequences_.clear();
     for (const PartitionKey key : keys_) {
         LogFollower log = follower_of(key);
-        const std::vector<SeenRecord> found = log.advance(image);
-        last_sequences_[key] = last_of(log);
+        std::vector<SeenRecord> found = log.advance(image);
+        auto records = log.records();
+        add_what_others_hold(broker, key, records, found);
+        last_sequences_[key] = Sequence(records.empty() ? 0 : records.rbegin()->first);
         if (is_rotten(broker, key)) continue;
         for (auto& checker : checkers_)
-            checker->on_log_view(key, log.records(), found);
+            checker->on_log_view(key, records, found);
+    }
+}
+
+// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one.
+void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
+                                    std::map<std::uint64_t, SeenRecord>& records,
+                                    std::vector<SeenRecord>& found) const {
+    std::vector<LogFollower> others;
+    others.reserve(brokers_.size());
+    for (const auto& other : brokers_) {
+        if (other.get() == &broker) continue;
+        others.push_back(follower_of(key));
+        (void)others.back().advance(other->durable_image());
+    }
+    if (others.empty()) return;
+    while (true) {
+        const std::uint64_t next = records.empty() ? 1 : records.rbegin()->first + 1;
+        for (const LogFollower& other : others) {
+            if (!other.records().contains(next)) return;
+        }
+        const SeenRecord& record = others.front().records().at(next);
+        records.emplace(next, record);
+        found.push_back(record);
     }
 }
 

@@ -39,6 +39,9 @@ class LogViews {
     void compare();
 
   private:
+    void add_what_others_hold(const BrokerNode& broker, PartitionKey key,
+                              std::map<std::uint64_t, SeenRecord>& records,
+                              std::vector<SeenRecord>& found) const;
     bool is_rotten(const BrokerNode& broker, PartitionKey key) const {
         return world_.rotten.contains({broker.index(), key});
     }

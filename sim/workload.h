@@ -73,6 +73,7 @@ class Workload {
     };
 
     void run_producer(Fiber& fiber, ProducerApp& app);
+    bool consumes() const;
     void run_churn(Fiber& fiber, ChurnApp& app);
     void use_topic(Fiber& fiber, ChurnApp& app, Rng& rng, const std::string& topic);
     void publish_some(Fiber& fiber, ChurnApp& app, Rng& rng, const std::string& topic);

@@ -132,6 +132,17 @@ void Leader::on_installed(NodeId node, const peer::Installed& installed) {
         const auto position = positions.find(key);
         const Sequence base = base_of(key).last;
         progress.sent = position == positions.end() ? base : position->second;
+        if (progress.sent < base) {
+            // It said that it had synced all of the base, and now has less: it must find that out before it counts again.
+            env_.log.error("follower_lost_records",
+                           {{"node", std::to_string(node.value)},
+                            {"log", log_name(key)},
+                            {"position", std::to_string(progress.sent.value)},
+                            {"base", std::to_string(base.value)}});
+            MORTAR_SOMETIMES(true, "leader: a follower lost what it had installed");
+            end_install(index);
+            return;
+        }
         // Before it is confirmed a position is only what the follower holds; the base is what it has synced.
         progress.flushed = base;
         if (progress.sent > log->end().last) {

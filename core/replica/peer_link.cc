@@ -265,7 +265,9 @@ Result<void> PeerLinks::serve(Fiber& fiber, Channel& channel, const Identity& id
     if (!read.ok()) channel.close_because(text_of(read.error()));
     writing.cancel_and_join(fiber);
     slot.channel = nullptr;
-    env_.log.write(fiber.is_cancelled() ? LogLevel::INFO : LogLevel::WARN, "peer_channel_down",
+    const LogLevel level = fiber.is_cancelled() ? LogLevel::INFO : LogLevel::WARN;
+    if (env_.log.enabled(level))
+        env_.log.write(level, "peer_channel_down",
                    {{"peer", std::to_string(channel.peer().value)},
                     {"lane", std::string(lane_name(channel.lane()))},
                     {"direction", channel.is_dialed() ? "dialed" : "accepted"},

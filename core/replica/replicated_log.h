@@ -79,7 +79,7 @@ class ReplicatedLogs {
     virtual ReplicatedLog* find(PartitionKey key) = 0;
     // Ascending by key: METADATA_LOG first.
     virtual std::vector<PartitionKey> keys() const = 0;
-    // Until every partition that the committed metadata names is there, and none that it does not.
+    // Until every partition is there that the metadata names, the part included that is not known to be committed.
     virtual Result<void> wait_for_catalog(Fiber& fiber) = 0;
     // The newest metadata snapshot, encoded, and what it covers; and to go on from one of a peer.
     virtual Result<MetadataSnapshot> metadata_snapshot(Fiber& fiber) = 0;

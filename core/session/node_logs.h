@@ -26,7 +26,8 @@ class NodeLogs final : public ReplicatedLogs {
         return keys;
     }
     Result<void> wait_for_catalog(Fiber& fiber) override {
-        return keeper_.wait_done(fiber, metadata_.catalog().last_mutation());
+        MORTAR_TRY(keeper_.wait_done(fiber, metadata_.catalog().last_mutation()));
+        return keeper_.open_tail(fiber);
     }
     Result<MetadataSnapshot> metadata_snapshot(Fiber&) override { return metadata_.snapshot(); }
     Result<void> install_metadata_snapshot(Fiber& fiber, ByteSpan snapshot) override {

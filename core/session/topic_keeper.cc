@@ -151,6 +151,14 @@ void TopicKeeper::stop() {
     changed_.notify_all();
 }
 
+Result<void> TopicKeeper::open_tail(Fiber& fiber) {
+    for (const Topic& topic : metadata_.topics_in_tail()) {
+        MORTAR_TRY(partitions_.open_topic(fiber, topic));
+        if (!topic.is_twin()) sources_.insert(topic.topic_id);
+    }
+    return {};
+}
+
 Result<void> TopicKeeper::wait_done(Fiber& fiber, MutationId through) {
     while (done_through_ < through)
         MORTAR_TRY(changed_.wait(fiber));

@@ -43,6 +43,8 @@ class TopicKeeper {
     // run returns once the change under way is carried out.
     void stop();
 
+    // Topics of the metadata log's tail that are not open yet: their creation, and records, may be committed.
+    Result<void> open_tail(Fiber& fiber);
     // All effects up to this mutation are complete.
     Result<void> wait_done(Fiber& fiber, MutationId through);
 

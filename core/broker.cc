@@ -7,6 +7,7 @@
 #include "core/admin/format_check.h"
 #include "core/admin/http.h"
 #include "core/deliver/delivery.h"
+#include "core/fiber/deadline.h"
 #include "core/fiber/group.h"
 #include "core/meta/metadata_log.h"
 #include "core/replica/node.h"
@@ -22,6 +23,8 @@ namespace mortar {
 namespace {
 
 constexpr const char* METADATA_FOLDER = "metadata";
+// A leader hands over in less; what else the node is at is cut short after this.
+constexpr Duration STOP_PLAYING_TIMEOUT = seconds(2);
 // What a start itself may write: the epoch, a metadata snapshot, checkpoints.
 constexpr std::uint64_t START_FREE_BYTES_MIN = 1u << 20;
 
@@ -214,7 +217,12 @@ void Broker::build_replica() {
         links.peers.push_back({peer.node_id, peer.addr});
     }
     std::sort(replica.nodes.begin(), replica.nodes.end());
-    if (is_cluster()) parts.links = std::make_unique<peer::PeerLinks>(env_, std::move(links));
+    if (is_cluster()) {
+        parts.links = std::make_unique<peer::PeerLinks>(env_, std::move(links));
+        replica.on_joined = [&joined = *parts.links](const peer::ClusterId& cluster_id) {
+            joined.set_cluster_id(cluster_id);
+        };
+    }
     parts.replica =
         std::make_unique<ReplicaNode>(env_, std::move(replica), *parts.promises, *parts.logs,
                                       parts.links.get(), *parts.office);
@@ -282,7 +290,12 @@ void Broker::stop_playing(Fiber& fiber) {
     BrokerParts& parts = *parts_;
     if (parts.replica == nullptr) return;
     parts.replica->stop();
-    if (!parts.playing.join(fiber).ok()) parts.playing.cancel_and_join(fiber);
+    // It may be at something that takes long, or for ever: an election without peers, records to fetch.
+    const MonoTime deadline = deadline_after(env_.clock, STOP_PLAYING_TIMEOUT);
+    while (!parts.played && parts.playing.size() > 0) {
+        if (!stop_asked_.wait(fiber, deadline).ok()) break;
+    }
+    parts.playing.cancel_and_join(fiber);
     if (parts.links != nullptr) parts.links->stop(fiber);
 }
 

@@ -131,11 +131,12 @@ Result<ElectionWon> Election::run(Fiber& fiber, LeaderEpoch leader_epoch,
     MORTAR_TRY(still(leader_epoch));
     on_majority();
     won.cluster_id = choice.cluster_id;
-    if (choice.outcome == ChoiceOutcome::FIRST_START) won.cluster_id = options_.new_cluster_id;
+    if (won.cluster_id == peer::ClusterId{}) won.cluster_id = options_.new_cluster_id;
     MORTAR_TRY(take_copies(fiber, choice, won));
     MORTAR_TRY(make_all_durable(fiber, env_, logs_));
     MORTAR_TRY(still(leader_epoch));
     MORTAR_TRY(store_.install(fiber, leader_epoch, won.cluster_id));
+    if (options_.on_joined) options_.on_joined(won.cluster_id);
     for (const PartitionKey key : logs_.keys()) {
         const ReplicatedLog* log = logs_.find(key);
         if (log != nullptr && log->end().last > Sequence(0)) won.base[key] = log->end();
@@ -173,8 +174,12 @@ Choice Election::choose() const {
     }
     Choice choice = choose_copies(promises, options_.nodes, options_.self);
     if (choice.outcome == ChoiceOutcome::CHOSEN || !is_all_empty) return choice;
-    // The first start was interrupted: some have written replica/state, nobody has a record. Nothing can be lost.
+    // The first start was interrupted: some have written replica/state, nobody has a record. Nothing can be lost; the
+    // cluster that they belong to is the one that goes on.
     choice.outcome = ChoiceOutcome::FIRST_START;
+    for (const auto& [node, given] : promises_) {
+        if (!given.is_blank) choice.cluster_id = given.cluster_id;
+    }
     MORTAR_SOMETIMES(choice.cluster_id != peer::ClusterId{}, "election: first start again");
     return choice;
 }

@@ -33,6 +33,8 @@ struct ReplicaOptions {
     std::vector<NodeId> priority;  // of who leads, all of nodes
     peer::ClusterId new_cluster_id{};  // should this node be the first to lead
     std::uint64_t incarnation = 0;
+    // This node belongs to that cluster: for handshakes from now on.
+    std::function<void(const peer::ClusterId&)> on_joined;
 };
 
 // What an election knows of a log, of this node: for its own promise and for PROMISE.

@@ -398,6 +398,7 @@ Result<void> ReplicaNode::reconcile_all(Fiber& fiber, NodeId leader,
     MORTAR_TRY(make_all_durable(fiber, env_, logs_));
     MORTAR_TRY(still());
     MORTAR_TRY(store_.install(fiber, leader_epoch, install.cluster_id));
+    if (options_.on_joined) options_.on_joined(install.cluster_id);
     return {};
 }
 

@@ -129,7 +129,7 @@ Result<void> ReplicaNode::stand(Fiber& fiber) {
 Result<void> ReplicaNode::lead(Fiber& fiber, ElectionWon won) {
     const LeaderEpoch leader_epoch = won.leader_epoch;
     role_ = Role::LEADER;
-    lost_ = false;
+    lost_ = wants_election_ = false;
     hands_over_ = false;
     Term term;
     term.leader_epoch = leader_epoch;
@@ -174,6 +174,7 @@ Result<void> ReplicaNode::serve_term(Fiber& fiber, LeaderEpoch leader_epoch) {
     while (!lost_ && !stopping_) {
         const Result<void> waited = changed_.wait(fiber);
         if (!waited.ok()) return waited;
+        if (wants_election_ && !lost_ && !stopping_) stand_anew();
         if (hands_over_ && !lost_ && !stopping_) {
             hands_over_ = false;
             if (const auto successor = preferred_successor(true))
@@ -262,6 +263,15 @@ Result<void> ReplicaNode::hand_over(Fiber& fiber, std::optional<NodeId> successo
     }
     if (lost_) return {};
     office_.leave_office();
+    release_lease(successor);
+    MORTAR_SOMETIMES(successor.has_value(), "node: handed over");
+    not_before_ = env_.clock.now() + LEASE;  // the successor goes first
+    step_down("handed over");
+    return {};
+}
+
+// The promises not to vote are void from here on.
+void ReplicaNode::release_lease(std::optional<NodeId> successor) {
     leader_lease_->release();
     peer::Release release;
     release.leader_epoch = leader_->term().leader_epoch;
@@ -270,10 +280,15 @@ Result<void> ReplicaNode::hand_over(Fiber& fiber, std::optional<NodeId> successo
         if (peer::PeerChannel* channel = peers_->channel(node, peer::Lane::CONTROL))
             channel->send_message(release);
     }
-    MORTAR_SOMETIMES(successor.has_value(), "node: handed over");
-    not_before_ = env_.clock.now() + LEASE;  // the successor goes first
-    step_down("handed over");
-    return {};
+}
+
+// For a node that can only follow in a higher epoch.
+void ReplicaNode::stand_anew() {
+    MORTAR_SOMETIMES(true, "node: an election for a node that cannot follow in this epoch");
+    in_office_ = false;
+    release_lease(options_.self);
+    step_down("a node can only be taken in by a new election");
+    stand_now_ = true;
 }
 
 void ReplicaNode::step_down(std::string why) {

@@ -128,6 +128,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     void start_heartbeats(LeaderEpoch leader_epoch);
     void run_heartbeats(Fiber& fiber, LeaderEpoch leader_epoch);
     Result<void> hand_over(Fiber& fiber, std::optional<NodeId> successor);
+    void release_lease(std::optional<NodeId> successor);
+    void stand_anew();
     std::optional<NodeId> preferred_successor(bool must_wait) const;
     std::size_t rank_of(NodeId node) const;
     void step_down(std::string why);
@@ -186,6 +188,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     bool stand_now_ = false;          // the leader handed over to this node
     bool lost_ = false;               // of the term under way
     bool hands_over_ = false;         // to a preferred leader that is in sync
+    bool wants_election_ = false;     // a node refused to be installed in this term
     bool is_read_only_ = false;
     MonoTime read_only_since_{};
     MonoTime not_before_{};           // after a failed try

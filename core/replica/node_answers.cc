@@ -171,19 +171,11 @@ void ReplicaNode::on_refused(NodeId node, const peer::Refused& refused) {
     if (refused.promised_epoch > leader_->term().leader_epoch)
         return step_down("node " + std::to_string(node.value) + " has promised leader_epoch " +
                          std::to_string(refused.promised_epoch.value));
-    // A blank node takes part only in an election that began after it came.
-    if (refused.op == Op::INSTALL && leader_->is_majority_installed()) {
-        MORTAR_SOMETIMES(true, "node: an election for a blank node");
-        leader_lease_->release();
-        peer::Release release;
-        release.leader_epoch = leader_->term().leader_epoch;
-        release.successor = options_.self;
-        for (const NodeId follower : leader_->term().followers) {
-            if (peer::PeerChannel* channel = peers_->channel(follower, peer::Lane::CONTROL))
-                channel->send_message(release);
-        }
-        step_down("a blank node came, which only a new election can take in");
-        stand_now_ = true;
+    // It is blank, and takes part only in an election that began after it came; or it has promised this very epoch to
+    // another candidate. Either way a new election takes it in.
+    if (refused.op == Op::INSTALL) {
+        wants_election_ = true;
+        changed_.notify_all();
     }
 }
 
@@ -393,7 +385,10 @@ Result<void> ReplicaNode::reconcile_all(Fiber& fiber, NodeId leader,
         if (key == METADATA_LOG || log == nullptr || log->faulty_from()) continue;
         const auto found = base.find(key);
         const LogEnd end = found == base.end() ? LogEnd{} : found->second;
-        MORTAR_TRY(catch_up_.reconcile(fiber, key, {leader, leader_epoch, end}));
+        const Result<void> made = catch_up_.reconcile(fiber, key, {leader, leader_epoch, end});
+        // A leader has every log of its topics: this one's was deleted, which comes to be known here too.
+        if (made.is(ErrorCode::NOT_FOUND)) continue;
+        MORTAR_TRY(made);
     }
     MORTAR_TRY(make_all_durable(fiber, env_, logs_));
     MORTAR_TRY(still());

@@ -172,13 +172,14 @@ Result<void> ReplicaNode::serve_term(Fiber& fiber, LeaderEpoch leader_epoch) {
     env_.log.info("leader", {{"leader_epoch", number(leader_epoch.value)}});
     changed_.notify_all();
     while (!lost_ && !stopping_) {
-        const Result<void> waited = changed_.wait(fiber);
-        if (!waited.ok()) return waited;
-        if (wants_election_ && !lost_ && !stopping_) stand_anew();
-        if (hands_over_ && !lost_ && !stopping_) {
-            hands_over_ = false;
+        // Also what was asked for before this node was in office.
+        if (wants_election_) {
+            stand_anew();
+        } else if (std::exchange(hands_over_, false)) {
             if (const auto successor = preferred_successor(true))
                 MORTAR_TRY(hand_over(fiber, successor));
+        } else {
+            MORTAR_TRY(changed_.wait(fiber));
         }
     }
     if (stopping_ && !lost_ && !is_single()) MORTAR_TRY(hand_over(fiber, preferred_successor(false)));

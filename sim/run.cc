@@ -431,14 +431,20 @@ class Run {
 
     // --- the end
     // A broker that ends in good order, to start anew, serves no more: what it shows is not its last word.
-    bool is_up() const { return serving() && !office_->broker->restart_asked; }
+    bool is_up() const {
+        return serving() && all_serve() && !office_->broker->restart_asked;
+    }
 
-    void heal_and_drain() {
-        MonoTime limit = world_.now() + HEALED_SERVICE_WITHIN;
-        run_while([this] { return !is_up(); }, limit);
+    void judge_service() {
+        run_while([this] { return !is_up(); }, world_.now() + HEALED_SERVICE_WITHIN);
         if (violations_.any()) return;
         judge_liveness(is_up(), "the broker serves within 30 s of the last fault", "it does not");
-        limit = world_.now() + DRAIN_WITHIN;
+    }
+
+    void heal_and_drain() {
+        judge_service();
+        if (violations_.any()) return;
+        const MonoTime limit = world_.now() + DRAIN_WITHIN;
         run_while([this] { return !workload_.producers_done(); }, limit);
         if (violations_.any()) return;
         judge_liveness(workload_.producers_done(), "after the last fault every PUB is decided",
@@ -504,11 +510,7 @@ class Run {
     // A planned crash may come this late too; then it is asked again in its next life.
     void stop_gracefully() {
         while (!all_stopped() && !violations_.any()) {
-            run_while([this] { return !is_up() || !all_serve(); },
-                      world_.now() + HEALED_SERVICE_WITHIN);
-            if (violations_.any()) return;
-            judge_liveness(is_up() && all_serve(),
-                           "the broker serves within 30 s of the last fault", "it does not");
+            judge_service();
             if (violations_.any()) return;
             look();
             if (!serving()) continue;

@@ -85,7 +85,7 @@ class Delivery {
         std::uint64_t ready = 0;      // comes again now
         std::uint64_t unsettled = 0;  // in flight, waiting, ready, or about to be settled or failed
         Sequence next_first;          // from here on nothing was ever sent
-        bool is_served = true;  // else its ledger cannot be read or written
+        bool is_served = true;        // else its ledger cannot be read or written
     };
     virtual std::vector<PartitionState> group_state(GroupId group_id) const = 0;
     // Partitions that are not served to some group, each group counted.

@@ -237,7 +237,11 @@ Result<CursorImage> Ledger::recover(Fiber& fiber, Disk& disk, const std::string&
     if (!parsed.ok()) return with_path(parsed.error(), ledger_path(folder));
     MORTAR_SOMETIMES(parsed->is_torn, "ledger tail cut");
     // An older ledger was taken in by the checkpoint whole: the crash came between the two renames, or it was closed.
-    if (parsed->cursor_epoch < image.cursor_epoch || parsed->events.empty()) return image;
+    if (parsed->cursor_epoch < image.cursor_epoch || parsed->events.empty()) {
+        // A checkpoint that is seen may be one whose writer was killed before it synced the name.
+        if (image.cursor_epoch > 0) MORTAR_TRY(disk.sync_folder(fiber, folder));
+        return image;
+    }
     if (parsed->cursor_epoch > image.cursor_epoch)
         return make_error(ErrorCode::DAMAGED,
                           cursor_path(folder) + ": its ledger follows checkpoint " +

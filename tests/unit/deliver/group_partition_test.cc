@@ -12,7 +12,10 @@
 
 namespace mortar {
 namespace {
+using sim::DiskOp;
+using sim::DiskOperation;
 using sim::HeapStackPool;
+using sim::OperationPoint;
 using sim::PowerImage;
 using sim::SimDisk;
 using sim::SimNode;
@@ -44,6 +47,17 @@ class Bench {
     ~Bench() { kill(); }
 
     void start() {
+        make();
+        run([this](Fiber& fiber) { ASSERT_TRUE(partition_->open(fiber).ok()); });
+        owner_ = FakeOwner();
+        if (partition_ != nullptr) partition_->set_owner(&owner_);
+    }
+    // It may never get to the end.
+    void start_recovery() {
+        make();
+        env_.scheduler.spawn("test", [this](Fiber& fiber) { (void)partition_->open(fiber).ok(); });
+    }
+    void make() {
         jitter_.emplace(env_.rng.stream("jitter"));
         timers_ = std::make_unique<TimerQueue>();
         env_.scheduler.spawn("timers", [this](Fiber& fiber) { timers_->run(fiber, env_.clock); });
@@ -51,17 +65,16 @@ class Bench {
             env_, *timers_, *jitter_, {5, seconds(30)}, ledger_bytes_min_};
         partition_ =
             std::make_unique<GroupPartition>(parts, FOLDER, PartitionIndex(0), Sequence(0));
-        run([this](Fiber& fiber) { ASSERT_TRUE(partition_->open(fiber).ok()); });
-        owner_ = FakeOwner();
-        if (partition_ != nullptr) partition_->set_owner(&owner_);
     }
     void kill() {
         if (node_.alive()) node_.kill();
         partition_ = nullptr;
         timers_ = nullptr;
     }
-    void power_loss(std::uint64_t seed) {
-        node_.power_loss(PowerImage::random(seed, true));
+    void power_loss(std::uint64_t seed) { lose_power(PowerImage::random(seed, true)); }
+    void power_loss_of_all_unsynced() { lose_power(PowerImage{}); }
+    void lose_power(const PowerImage& image) {
+        node_.power_loss(image);
         partition_ = nullptr;
         timers_ = nullptr;
     }
@@ -409,6 +422,43 @@ TEST(GroupPartition, a_lost_cursor_is_noticed) {
     bench.kill();
     bench.restart();
     EXPECT_FALSE(bench.partition().is_serving());
+}
+
+// Killed between the rename of a new cursor and the sync of its folder, the next life sees the name. What it serves from it
+// must not go with the power.
+TEST(GroupPartition, what_a_cursor_says_that_a_killed_recovery_left_survives_a_power_loss) {
+    Bench bench;
+    SimDisk& disk = bench.node().disk();
+    const auto kill_after = [&](DiskOp op, std::string_view path) {
+        disk.set_operation_hook([&, op, path](OperationPoint point, const DiskOperation& done) {
+            const std::string_view touched = op == DiskOp::RENAME ? done.to_path : done.path;
+            if (point != OperationPoint::AFTER || done.op != op || !touched.starts_with(path))
+                return;
+            disk.set_operation_hook({});
+            bench.node().stop_after_step([&] { bench.kill(); });
+        });
+    };
+    for (std::uint64_t s = 1; s <= 2; ++s) {
+        bench.deliver(s);
+        Answer ack;
+        bench.partition().ack(Sequence(s), ack.open(wire::Op::ACK));
+        if (s == 2) kill_after(DiskOp::WRITE, LEDGER);
+        bench.run_for(milliseconds(50));
+        EXPECT_EQ(ack.is_ok(), s == 1);
+    }
+    ASSERT_FALSE(bench.node().alive());
+    bench.node().restart();
+    kill_after(DiskOp::RENAME, CURSOR);
+    bench.start_recovery();
+    bench.run_for(milliseconds(50));
+    ASSERT_FALSE(bench.node().alive());
+    ASSERT_TRUE(disk.cached_read(CURSOR).has_value());
+
+    bench.restart();
+    ASSERT_EQ(bench.at(2), Standing::SETTLED);
+    bench.power_loss_of_all_unsynced();
+    bench.restart();
+    EXPECT_EQ(bench.at(2), Standing::SETTLED);
 }
 
 TEST(GroupPartition, a_lost_ledger_is_noticed) {

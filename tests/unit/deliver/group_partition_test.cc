@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
@@ -430,12 +431,12 @@ TEST(GroupPartition, what_a_cursor_says_that_a_killed_recovery_left_survives_a_p
     Bench bench;
     SimDisk& disk = bench.node().disk();
     const auto kill_after = [&](DiskOp op, std::string_view path) {
-        disk.set_operation_hook([&, op, path](OperationPoint point, const DiskOperation& done) {
+        disk.set_operation_hook([&bench, op, path, has_struck = false](
+                                    OperationPoint point, const DiskOperation& done) mutable {
             const std::string_view touched = op == DiskOp::RENAME ? done.to_path : done.path;
-            if (point != OperationPoint::AFTER || done.op != op || !touched.starts_with(path))
-                return;
-            disk.set_operation_hook({});
-            bench.node().stop_after_step([&] { bench.kill(); });
+            const bool is_it = point == OperationPoint::AFTER && done.op == op;
+            if (!is_it || !touched.starts_with(path) || std::exchange(has_struck, true)) return;
+            bench.node().stop_after_step([&bench] { bench.kill(); });
         });
     };
     for (std::uint64_t s = 1; s <= 2; ++s) {

@@ -16,7 +16,7 @@ namespace mortar::sim {
 
 class Tap {
   public:
-    Tap(std::vector<std::unique_ptr<Checker>>& checkers) : checkers_(checkers) {}
+    explicit Tap(std::vector<std::unique_ptr<Checker>>& checkers) : checkers_(checkers) {}
 
     void on_client_bytes(ConnId conn, ByteSpan bytes);
     void on_broker_bytes(ConnId conn, ByteSpan bytes);

@@ -418,12 +418,16 @@ class Run {
     // A broker that ends in good order, to start anew, serves no more: what it shows is not its last word.
     bool is_up() const { return serving_ && !restart_asked_; }
 
-    void heal_and_drain() {
-        MonoTime limit = world_.now() + HEALED_SERVICE_WITHIN;
-        run_while([this] { return !is_up(); }, limit);
+    void judge_service() {
+        run_while([this] { return !is_up(); }, world_.now() + HEALED_SERVICE_WITHIN);
         if (violations_.any()) return;
         judge_liveness(is_up(), "the broker serves within 30 s of the last fault", "it does not");
-        limit = world_.now() + DRAIN_WITHIN;
+    }
+
+    void heal_and_drain() {
+        judge_service();
+        if (violations_.any()) return;
+        const MonoTime limit = world_.now() + DRAIN_WITHIN;
         run_while([this] { return !workload_.producers_done(); }, limit);
         if (violations_.any()) return;
         judge_liveness(workload_.producers_done(), "after the last fault every PUB is decided",
@@ -466,10 +470,7 @@ class Run {
     // A planned crash may come this late too; then it is asked again in its next life.
     void stop_gracefully() {
         while (!stopped_.has_value() && !violations_.any()) {
-            run_while([this] { return !is_up(); }, world_.now() + HEALED_SERVICE_WITHIN);
-            if (violations_.any()) return;
-            judge_liveness(is_up(), "the broker serves within 30 s of the last fault",
-                           "it does not");
+            judge_service();
             if (violations_.any()) return;
             look();
             view_logs(cached_image());

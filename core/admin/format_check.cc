@@ -68,7 +68,7 @@ Result<void> refuse_newer_formats(Fiber& fiber, Disk& disk) {
             if (entry.is_folder) folders.push_back(path);
             for (const Format& format : FORMATS) {
                 if (entry.is_folder || !entry.name.ends_with(format.name_ending)) continue;
-                const Result<void> checked = check_file(fiber, disk, path, format);
+                Result<void> checked = check_file(fiber, disk, path, format);
                 if (!checked.ok() && !checked.is(ErrorCode::IO_ERROR)) return checked;
             }
         }

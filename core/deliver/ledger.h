@@ -9,7 +9,8 @@
 //            grow, so replaying an event twice, or behind a newer checkpoint, changes nothing.
 //            At about LEDGER_BYTES_MIN a new cursor.mqc takes all of it in and a new file begins.
 // Owns:      its folder groups/<group_id>/<partition>/ and its LogWriter.
-// Errors:    recover: DAMAGED (bytes that a sync covered are bad, or the checkpoint that the ledger follows is gone),
+// Errors:    recover: DAMAGED (bytes that a sync covered are bad, a file is larger than any that was written, or of ledger
+//            and checkpoint the other one is gone),
 //            UNSUPPORTED_FORMAT, IO_ERROR, NO_SPACE, LIMIT_REACHED. append: LOG_CLOSED after a failed write or sync: recover again.
 // Suspends:  recover, close, remove_files.
 // Durable:   what append returned a mark for, once flushed_mark() has reached it. What recover returned, all of it.

@@ -127,7 +127,7 @@ class LogOnDisk final : public PartitionLog {
 
     Result<void> close(Fiber& fiber) override {
         closing_ = true;
-        const Result<void> written = writer_.close(fiber);
+        Result<void> written = writer_.close(fiber);
         checkpoint_wanted_.notify_all();
         while (fibers_.size() > 0) {
             const auto waited = checkpointer_ended_.wait(fiber, NEVER, CancelMode::DEFERRED);

@@ -14,7 +14,6 @@
 namespace mortar {
 namespace {
 using testing::RealWorld;
-using testing::to_bytes;
 
 Result<void> write_text(Fiber& fiber, File& file, std::uint64_t file_offset,
                         const std::string& text) {

@@ -14,7 +14,6 @@
 namespace mortar {
 namespace {
 using testing::RealWorld;
-using testing::to_bytes;
 
 // Two ends of one connection over loopback.
 struct Pair {

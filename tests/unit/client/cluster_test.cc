@@ -88,7 +88,7 @@ class FakeCluster {
     std::size_t attempts_between(MonoTime from, MonoTime to) const {
         std::size_t count = 0;
         for (const auto& [address, when] : world_.net.attempts)
-            count += when >= from && when < to ? 1 : 0;
+            if (when >= from && when < to) ++count;
         return count;
     }
 

@@ -85,12 +85,8 @@ TEST(RealDisk, tells_who_may_read_a_file_and_what_is_behind_a_link) {
         std::filesystem::create_symlink("nothing", root / "loose");
         const auto told = [&](unsigned permissions, const char* name) {
             std::filesystem::permissions(root / "key", std::filesystem::perms{permissions});
-<<<<<<< HEAD
             const auto entries = world.env().disk.list(fiber, "").value();
             for (const DirEntry& entry : entries) {
-=======
-            for (const DirEntry& entry : world.env().disk.list(fiber, "").value()) {
->>>>>>> e4fc480 (broker: plays its part in a cluster of one or three)
                 if (entry.name == name) return entry.permissions;
             }
             return 0u;

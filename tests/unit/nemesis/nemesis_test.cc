@@ -215,8 +215,8 @@ TEST_F(ClusterNemesisTest, each_family_strikes_in_most_runs_and_the_leader_often
             const auto schedule = plan_faults({nemesis}, seed, parameters);
             if (!schedule.empty()) ++runs;
             for (const Fault& fault : schedule) {
-                of_leader += fault.node == LEADER_TARGET ? 1 : 0;
-                of_brokers += fault.node.starts_with("broker") ? 1 : 0;
+                if (fault.node == LEADER_TARGET) ++of_leader;
+                if (fault.node.starts_with("broker")) ++of_brokers;
             }
         }
         EXPECT_GE(runs, 45u) << nemesis->name();

@@ -17,14 +17,10 @@ const std::string SEGMENT = "topics/1/0/00000000000000000001.seg";
 // What a replica hears, as text.
 struct Heard : ReplicatedLogObserver {
     void on_appended(ReplicatedLog& log) override { note("appended", log); }
-<<<<<<< HEAD
     void on_flushed(ReplicatedLog& log) override {
         note("flushed", log);
         if (then) std::exchange(then, {})();
     }
-=======
-    void on_flushed(ReplicatedLog& log) override { note("flushed", log); }
->>>>>>> e4fc480 (broker: plays its part in a cluster of one or three)
     void on_state_changed(ReplicatedLog& log) override { note("changed", log); }
     void on_opened(ReplicatedLog& log) override { note("opened", log); }
     void on_retired(PartitionKey key) override { events.push_back("retired " + log_name(key)); }
@@ -33,10 +29,7 @@ struct Heard : ReplicatedLogObserver {
         events.push_back(std::string(what) + " " + std::to_string(log.end().last.value) + state);
     }
     std::vector<std::string> events;
-<<<<<<< HEAD
     std::function<void()> then;
-=======
->>>>>>> e4fc480 (broker: plays its part in a cluster of one or three)
 };
 
 struct Written {
@@ -303,7 +296,6 @@ TEST(Partition, is_cut_made_durable_and_closed_while_its_windows_wait_for_a_comm
     }
 }
 
-<<<<<<< HEAD
 // A window file tells the next life what was synced here: what only others have synced must not be in it.
 TEST(Partition, windows_are_not_saved_for_what_is_committed_and_not_yet_synced_here) {
     bool was_saved = false;
@@ -328,8 +320,6 @@ TEST(Partition, windows_are_not_saved_for_what_is_committed_and_not_yet_synced_h
     EXPECT_TRUE(was_saved);
 }
 
-=======
->>>>>>> e4fc480 (broker: plays its part in a cluster of one or three)
 TEST(Partition, tells_of_a_torn_tail_before_it_is_left_behind) {
     PartitionWorld world;
     ASSERT_TRUE(world.run([&](Fiber& fiber) {

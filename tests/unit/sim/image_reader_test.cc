@@ -15,7 +15,9 @@ const std::string FOLDER = partition_folder(1, 0);
 
 class ImageReader : public SimFixture {
   protected:
-    static constexpr LogOptions OPTIONS{.segment_max_bytes = 16384, .checkpoint_every_bytes = 8192};
+    static LogOptions options() {
+        return {.segment_max_bytes = 16384, .checkpoint_every_bytes = 8192, .before_repair = {}};
+    }
 
     SimNode& node = world.add_node("broker");
 
@@ -33,7 +35,7 @@ class ImageReader : public SimFixture {
     }
     std::unique_ptr<PartitionLog> open_log(Fiber& fiber) {
         Result<std::unique_ptr<PartitionLog>> log =
-            PartitionLog::open(fiber, env, FOLDER, "1/0", OPTIONS, std::make_shared<TailBudget>());
+            PartitionLog::open(fiber, env, FOLDER, "1/0", options(), std::make_shared<TailBudget>());
         EXPECT_TRUE(log.ok());
         return std::move(log).value();
     }

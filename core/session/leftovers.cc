@@ -108,4 +108,12 @@ void remove_leftovers(Fiber& fiber, Env& env, const MetadataLog& metadata) {
          sweep<GroupId>(fiber, env, GROUPS, catalog, catalog.groups(), remove_ledger_files));
 }
 
+Result<void> remove_group_leftovers(Fiber& fiber, Env& env, GroupId group_id) {
+    Result<void> removed =
+        remove_tree(fiber, env, join_path(std::string(GROUPS), std::to_string(group_id.value)),
+                    remove_ledger_files);
+    if (removed.is(ErrorCode::NOT_FOUND)) return {};
+    return removed;
+}
+
 }  // namespace mortar

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fiber/deadline.h"
+#include "core/session/leftovers.h"
 
 namespace mortar {
 namespace {
@@ -181,11 +182,15 @@ Result<void> TopicKeeper::open_pair(Fiber& fiber, TopicId topic_id) {
 
 Result<void> TopicKeeper::remove(Fiber& fiber, const Change& change) {
     for (const GroupId group_id : change.deleted_groups) {
-        if (delivery_ == nullptr) continue;
-        is_in_delivery_ = true;
-        Result<void> removed = delivery_->remove_group(fiber, group_id);
-        is_in_delivery_ = false;
-        changed_.notify_all();
+        Result<void> removed;
+        if (delivery_ == nullptr) {
+            removed = remove_group_leftovers(fiber, env_, group_id);
+        } else {
+            is_in_delivery_ = true;
+            removed = delivery_->remove_group(fiber, group_id);
+            is_in_delivery_ = false;
+            changed_.notify_all();
+        }
         if (removed.is(ErrorCode::CANCELLED)) return removed;
         if (!removed.ok()) {
             env_.log.warn("group_files_left", {{"group_id", std::to_string(group_id.value)},

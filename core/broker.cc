@@ -14,7 +14,6 @@
 #include "core/replica/peer_link.h"
 #include "core/replica/promise.h"
 #include "core/session/leader_office.h"
-#include "core/session/leftovers.h"
 #include "core/session/node_logs.h"
 #include "core/session/server.h"
 #include "core/session/topic_keeper.h"
@@ -184,7 +183,6 @@ Result<void> Broker::recover(Fiber& fiber) {
         return promises.mark(own, {LogMark{key, true, {}}});
     });
     MORTAR_TRY(parts.keeper->open_all(fiber));
-    remove_leftovers(fiber, env_, *parts.metadata);
     return {};
 }
 

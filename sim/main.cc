@@ -14,6 +14,7 @@
 #include "sim/crashpoints.h"
 #include "sim/params.h"
 #include "sim/run.h"
+#include "sim/say.h"
 #include "sim/seed_file.h"
 #include "sim/sweep.h"
 
@@ -41,41 +42,41 @@ constexpr int HEAP_KEPT_BYTES = 512 << 20;
 constexpr int HEAP_GROWTH_BYTES = 16 << 20;
 
 void print_counts(const char* title, const std::map<std::string, std::uint64_t>& counts) {
-    fmt::print("{}:", title);
+    say("{}:", title);
     for (const auto& [name, count] : counts)
-        fmt::print(" {}={}", name, count);
-    fmt::print("\n");
+        say(" {}={}", name, count);
+    say("\n");
 }
 
 void print_report(const std::string& program, const RunOptions& options, const RunReport& report,
                   double real_seconds) {
-    fmt::print("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION,
+    say("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION,
                report.trace_hash);
     print_counts("parameters", report.parameters);
     print_counts("faults", report.faults);
     print_counts("rare events", report.rare);
-    fmt::print("checks:");
+    say("checks:");
     for (const auto& [checker, count] : report.checks)
-        fmt::print(" {}:{}", checker, count);
-    fmt::print(
+        say(" {}:{}", checker, count);
+    say(
         "\n{} PUBs acknowledged, {} messages settled, {} steps, {:.1f} simulated s in {:.3f} s "
         "({:.0f} x)\n",
         report.acked_pubs, report.acked_messages, report.steps,
         static_cast<double>(report.simulated_ms) / 1000, real_seconds,
         static_cast<double>(report.simulated_ms) / 1000 / real_seconds);
     for (const Violation& violation : report.violations) {
-        fmt::print("VIOLATION  checker {} at {} us\n  promised: {}\n  seen:     {}\n",
+        say("VIOLATION  checker {} at {} us\n  promised: {}\n  seen:     {}\n",
                    violation.checker, (violation.time - MonoTime{}).to_us(), violation.promise,
                    violation.seen);
     }
-    if (!report.violations.empty()) fmt::print("{}", report.story);
+    if (!report.violations.empty()) say("{}", report.story);
     static constexpr const char* VERDICTS[] = {"clean",
                                                "VIOLATION",
                                                "arguments",
                                                "vacuous: nothing was acknowledged or checked",
                                                "NOT DETERMINISTIC",
                                                "HARNESS FAULT"};
-    fmt::print("{}\nrepeat: {}\n", VERDICTS[report.exit_code], reproduce_line(program, options));
+    say("{}\nrepeat: {}\n", VERDICTS[report.exit_code], reproduce_line(program, options));
 }
 
 int run_once(const std::string& program, const RunOptions& options, bool twice) {
@@ -132,7 +133,7 @@ int replay(const std::string& program, const std::vector<std::string>& paths) {
         RunReport report = run_seed(file->options, stacks);
         const RunReport again = run_seed(file->options, stacks);
         if (again.trace_hash != report.trace_hash) report.exit_code = EXIT_NON_DETERMINISM;
-        fmt::print("{} {:016x} exit {}\n", path, report.trace_hash, report.exit_code);
+        say("{} {:016x} exit {}\n", path, report.trace_hash, report.exit_code);
         if (report.exit_code != EXIT_CLEAN) {
             print_report(program, file->options, report, 1);
             worst = std::max(worst, report.exit_code);
@@ -149,22 +150,22 @@ int hashes(const RunOptions& options, std::uint64_t first_seed, std::uint64_t la
         RunOptions run = options;
         run.seed = first_seed + i;
         const RunReport report = run_seed(run, stacks);
-        fmt::print("{} {:016x}\n", run.seed, report.trace_hash);
+        say("{} {:016x}\n", run.seed, report.trace_hash);
         worst = std::max(worst, report.exit_code);
     }
     return worst;
 }
 
 int list() {
-    fmt::print("nemeses:\n");
+    say("nemeses:\n");
     for (const auto& [name, meaning] : nemesis_help())
-        fmt::print("  {:<24} {}\n", name, meaning);
-    fmt::print("checkers:\n");
+        say("  {:<24} {}\n", name, meaning);
+    say("checkers:\n");
     for (const auto& [number, promise] : checker_help())
-        fmt::print("  {:<24} {}\n", number, promise);
-    fmt::print("parameters (pin one with --set name=value):\n");
+        say("  {:<24} {}\n", number, promise);
+    say("parameters (pin one with --set name=value):\n");
     for (const auto& [name, meaning] : parameter_help())
-        fmt::print("  {:<24} {}\n", name, meaning);
+        say("  {:<24} {}\n", name, meaning);
     return EXIT_CLEAN;
 }
 

@@ -46,7 +46,7 @@ broker may end in a batch that is being written.
 
   FILE        topics/T/P/:  N.seg segment, N.idx sparse index, checkpoint.mqc, producers.mqp
               groups/G/P/:  cursor.mqc, delivery.mql
-              metadata/:    log-N.mml metadata log, mmms-N-E.bin snapshot
+              metadata/:    log-N.mml metadata log, mmms-N-E.bin snapshot, durable.mmd
               replica/:     state
               T is a topic_id and G a group_id, P a partition: the names stand in the dump of the
               files in metadata/, and `mortarmq topics create NAME` prints the topic_id of NAME
@@ -307,6 +307,15 @@ Dumped dump_meta_snapshot(ByteSpan bytes, const std::string& path) {
                          dump_metadata_snapshot, bytes, path);
 }
 
+Dumped dump_meta_durable(ByteSpan bytes, const std::string& path) {
+    const Result<MutationId> through = parse_metadata_durable(bytes, path);
+    if (!through.ok()) return bad_file("metadata durable mark", through.error(), path);
+    std::cout << "metadata durable mark version="
+              << std::to_integer<int>(bytes[METADATA_DURABLE_MAGIC.size()])
+              << " mutation_id=" << through->value << "\n";
+    return {};
+}
+
 Dumped dump_promise(ByteSpan bytes, const std::string& path) {
     const Result<Promise> promise = decode_promise(bytes);
     if (!promise.ok()) return bad_file("replica state", promise.error(), path);
@@ -338,6 +347,7 @@ constexpr Dumper DUMPERS[] = {
     {LEDGER_MAGIC, ".mql", dump_ledger},
     {METADATA_LOG_MAGIC, ".mml", dump_meta_log},
     {METADATA_SNAPSHOT_MAGIC, ".bin", dump_meta_snapshot},
+    {METADATA_DURABLE_MAGIC, METADATA_DURABLE_NAME, dump_meta_durable},
     {PROMISE_MAGIC, "replica/state", dump_promise},
     {"", ".idx", dump_index},
 };

@@ -64,6 +64,8 @@ class MetadataLog : public ReplicatedLog {
     virtual const Catalog& catalog() const = 0;
     // Topics that exist once the tail, or a part of it, is committed. They may have been committed, and have records.
     virtual std::vector<Topic> topics_in_tail() const = 0;
+    // catalog() is all that this log holds: there is no tail.
+    bool is_all_applied() const { return catalog().last_mutation().value == end().last.value; }
     virtual bool is_quarantined() const = 0;
     // The log closed after a disk error and is about to be opened again.
     virtual bool is_read_only() const = 0;

@@ -138,6 +138,8 @@ Result<void> CatchUp::wait_until_flushed(Fiber& fiber, PartitionKey key) {
     while (true) {
         const ReplicatedLog* log = MORTAR_TRY(find(key));
         if (log->flushed() >= log->end().last) return {};
+        // What it claims to have is nothing that will ever be flushed.
+        if (log->faulty_from()) return make_error(ErrorCode::DAMAGED, log_name(key) + " is faulty");
         const Result<void> waited =
             flushed_.wait(fiber, deadline_after(env_.clock, FLUSH_LOOK_AGAIN));
         if (waited.is(ErrorCode::CANCELLED)) return waited;

@@ -40,7 +40,7 @@ class CatchUp {
 
     // The log's end is source.end then, and everything is flushed.
     Result<void> reconcile(Fiber& fiber, PartitionKey key, const CopySource& source);
-    // Until no log of the node has anything unflushed; closed ones aside.
+    // Until no log of the node has anything unflushed; closed and faulty ones aside.
     Result<void> settle(Fiber& fiber);
     // Of any log of the node.
     void on_flushed() { flushed_.notify_all(); }

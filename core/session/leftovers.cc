@@ -63,7 +63,7 @@ Result<void> remove_tree(Fiber& fiber, Env& env, const std::string& folder,
 }
 
 template <class Id, class Known>
-Result<void> sweep(Fiber& fiber, Env& env, std::string_view parent, const Catalog& catalog,
+Result<void> sweep(Fiber& fiber, Env& env, std::string_view parent, const MetadataLog& metadata,
                    const Known& known, RemovePartition remove_partition) {
     const std::string folder(parent);
     const Result<std::vector<DirEntry>> entries = env.disk.list(fiber, folder);
@@ -71,7 +71,9 @@ Result<void> sweep(Fiber& fiber, Env& env, std::string_view parent, const Catalo
     if (!entries.ok()) return entries.error();
     for (const DirEntry& entry : *entries) {
         const std::string path = join_path(folder, entry.name);
-        const Standing standing = standing_of<Id>(entry, catalog, known);
+        const Standing standing = standing_of<Id>(entry, metadata.catalog(), known);
+        // It may have been created by what follows.
+        if (standing == Standing::UNKNOWN && id_of<Id>(entry) && !metadata.is_all_applied()) continue;
         if (standing == Standing::UNKNOWN) report_unknown(env, path);
         if (standing != Standing::DELETED) continue;
         MORTAR_SOMETIMES(true, "leftovers: folder of a deleted topic or group");
@@ -103,9 +105,9 @@ void remove_leftovers(Fiber& fiber, Env& env, const MetadataLog& metadata) {
     note(".", report_unknown_in_root(fiber, env));
     if (metadata.is_quarantined()) return;
     const Catalog& catalog = metadata.catalog();
-    note(TOPICS, sweep<TopicId>(fiber, env, TOPICS, catalog, catalog.topics(), remove_log_files));
+    note(TOPICS, sweep<TopicId>(fiber, env, TOPICS, metadata, catalog.topics(), remove_log_files));
     note(GROUPS,
-         sweep<GroupId>(fiber, env, GROUPS, catalog, catalog.groups(), remove_ledger_files));
+         sweep<GroupId>(fiber, env, GROUPS, metadata, catalog.groups(), remove_ledger_files));
 }
 
 Result<void> remove_group_leftovers(Fiber& fiber, Env& env, GroupId group_id) {

@@ -1,5 +1,5 @@
 // leftovers: what stands in the data_dir and belongs to nothing in the catalog.
-// Shape:    at the start, folders under topics/ and groups/ are compared with the catalog. An id that the catalog has given
+// Shape:    once all of the metadata log is applied, folders under topics/ and groups/ are compared with the catalog. An id that the catalog has given
 //           out and holds no more was deleted by a committed mutation, and ids are never reused: what a crash or a failing
 //           disk left of it goes. Everything else that nobody knows is reported and left alone.
 // Owns:     nothing.

@@ -121,6 +121,12 @@ void TopicKeeper::run(Fiber& fiber) {
     Duration backoff = TOPIC_RETRY_BACKOFF_MIN;
     MonoTime retry_at = NEVER;
     while (!stopping_) {
+        if (!is_swept_ && changes_.empty() &&
+            (metadata_.is_all_applied() || metadata_.is_quarantined())) {
+            is_swept_ = true;
+            remove_leftovers(fiber, env_, metadata_);
+            continue;
+        }
         if (changes_.empty() || retry_at != NEVER) {
             const Result<void> woken = changed_.wait(fiber, retry_at);
             if (woken.is(ErrorCode::CANCELLED)) return;

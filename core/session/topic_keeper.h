@@ -3,7 +3,8 @@
 // Shape:    on_applied ends the service of what was deleted at once and queues the work on files; one
 //           fiber works it off in order. Whoever promises a client that a topic works waits for its
 //           mutation. A catalog that was replaced as a whole (a snapshot of a peer), or whose tail
-//           was cut, is compared with what is open here.
+//           was cut, is compared with what is open here. Once all is applied that the log held, what
+//           earlier lives left over goes (leftovers).
 // Owns:     its queue. A creation that fails (disk) is tried again with backoff; files that cannot
 //           be deleted are logged.
 // Errors:   wait_done: CANCELLED.
@@ -34,8 +35,7 @@ class TopicKeeper {
     // At the start: every topic of the catalog, and of its tail: their records may be committed. Damage or a read error
     // isolates a partition, a full disk or a newer format ends it. From then on changes of the catalog are followed.
     Result<void> open_all(Fiber& fiber);
-    // While this node delivers; null when it does not. Groups that are deleted meanwhile have no service to end, and their
-    // files are removed at the next start.
+    // While this node delivers. Groups that are deleted while it does not have no service to end, only files.
     void set_delivery(Delivery* delivery);
     // No delivery any more, once run does not use it. Not ended by a cancel.
     void release_delivery(Fiber& fiber);
@@ -71,6 +71,7 @@ class TopicKeeper {
     std::set<TopicId> sources_;                  // opened, or queued for it
     std::deque<Change> changes_;
     MutationId done_through_;
+    bool is_swept_ = false;  // leftovers of earlier lives are gone
     bool stopping_ = false;
     Event changed_;
 };

@@ -113,11 +113,6 @@ TEST_F(Refusals, a_bad_config_by_key_value_and_range) {
 }
 
 TEST_F(Refusals, what_this_version_cannot_do) {
-    const std::string three =
-        "\"peers\": [{\"node_id\": 0, \"addr\": \"127.0.0.1:7001\"},"
-        " {\"node_id\": 1, \"addr\": \"127.0.0.1:7002\"},"
-        " {\"node_id\": 2, \"addr\": \"127.0.0.1:7003\"}]";
-    expect_bad_config(broker_config(data_dir, three), {"peers", "one node"});
     expect_bad_config(broker_config(data_dir, "\"listen_ws\": \"127.0.0.1:7191\""),
                       {"listen_ws", "WebSocket", "off"});
 }

@@ -423,6 +423,20 @@ TEST_F(BrokerTest, refuses_any_file_of_a_newer_version_before_it_changes_one) {
     EXPECT_TRUE(broker->is_ready());
 }
 
+// covers COR-04: what the log claims behind the damage is never flushed again; the other partitions do not wait for it.
+TEST_F(BrokerTest, serves_the_sound_partitions_beside_one_that_is_damaged_below_its_checkpoint) {
+    start();
+    fill(1);
+    stop();
+    broker.reset();
+    damage("topics/1/0", 1);
+    start();
+    ASSERT_TRUE(broker->is_ready());
+    expect_only_the_first_topic_is_quarantined(2);
+    stop();
+    EXPECT_TRUE(ended->ok());
+}
+
 // covers COR-04
 TEST_F(BrokerTest, quarantines_a_partition_when_a_read_meets_a_damaged_record) {
     start();

@@ -161,15 +161,26 @@ void RealScheduler::catch_up() {
 }
 
 bool RealScheduler::spin_for_thread(MonoTime now) {
-    if (thread_work_ == 0 || spin_ == Duration{}) return false;
-    const MonoTime until = std::min(next_deadline(), now + spin_);
-    while (clock_.now() < until) {
-        for (int i = 0; i < SPINS_PER_POLL; ++i) {
-            if (!inbox_->is_empty()) return true;
-            spin_step();
+    if (thread_work_ == 0 || spin_ == Duration{} || !spin_credit_.may_spin()) return false;
+    const MonoTime deadline = next_deadline();
+    const MonoTime until = std::min(deadline, now + spin_);
+    MonoTime round_began = now;
+    while (round_began < until) {
+        bool is_answered = false;
+        for (int i = 0; i < SPINS_PER_POLL && !is_answered; ++i) {
+            is_answered = !inbox_->is_empty();
+            if (!is_answered) spin_step();
         }
-        if (poll(Duration{}) > 0) return true;
+        if (is_answered || poll(Duration{}) > 0) {
+            spin_credit_.on_end(true);
+            return true;
+        }
+        const MonoTime round_ended = clock_.now();
+        if (round_ended - round_began > SpinCredit::ROUND_MAX) break;
+        round_began = round_ended;
     }
+    // Cut short by a timer it was neither of use nor in vain.
+    if (round_began < deadline) spin_credit_.on_end(false);
     return false;
 }
 

@@ -165,8 +165,16 @@ class RealFile final : public File {
 
     Result<void> sync_data(Fiber& fiber) override {
         Result<void> result;
+        threads_.run(fiber, [&] { result = sync_now(); });
+        return result;
+    }
+
+    Result<void> write_and_sync(Fiber& fiber, std::uint64_t file_offset,
+                                std::span<const ByteSpan> parts) override {
+        Result<void> result;
         threads_.run(fiber, [&] {
-            if (::fdatasync(fd_) != 0) result = disk_error(errno, "cannot sync", path_);
+            result = write_fully(fd_, path_, file_offset, parts);
+            if (result.ok()) result = sync_now();
         });
         return result;
     }
@@ -200,6 +208,12 @@ class RealFile final : public File {
     }
 
   private:
+    // On a thread.
+    Result<void> sync_now() const {
+        if (::fdatasync(fd_) != 0) return disk_error(errno, "cannot sync", path_);
+        return {};
+    }
+
     // What the page cache holds, from the start of into. Errors are left to the thread, which meets
     // them again.
     std::size_t read_cached(std::uint64_t file_offset, MutableByteSpan into, bool& at_end) {
@@ -327,8 +341,8 @@ int flags_of(OpenMode mode) {
 
 }  // namespace
 
-RealDisk::RealDisk(RealScheduler& loop, std::string root, Duration thread_spin)
-    : loop_(loop), root_(std::move(root)), threads_(loop, THREADS, thread_spin) {
+RealDisk::RealDisk(RealScheduler& loop, std::string root)
+    : loop_(loop), root_(std::move(root)), threads_(loop, THREADS) {
     while (root_.size() > 1 && root_.back() == '/')
         root_.pop_back();
     if (root_.empty()) root_ = ".";

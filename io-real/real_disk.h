@@ -22,11 +22,13 @@ namespace mortar {
 
 class RealDisk final : public Disk {
   public:
-    static constexpr std::size_t THREADS = 4;
+    // Syncs of so many files go to the disk at once: it does several in little more time than one. Measured with three nodes,
+    // sixteen partitions each: 1.5 times as many messages as with four.
+    static constexpr std::size_t THREADS = 16;
     // A longer read copies for so long that it would hold up the loop.
     static constexpr std::size_t INLINE_READ_BYTES_MAX = 262'144;
 
-    RealDisk(RealScheduler& loop, std::string root, Duration thread_spin = ThreadPool::SPIN);
+    RealDisk(RealScheduler& loop, std::string root);
 
     Result<std::unique_ptr<File>> open(Fiber& fiber, const std::string& path,
                                        OpenMode mode) override;

@@ -20,7 +20,7 @@ Result<std::unique_ptr<RealEnv>> RealEnv::create(RealEnvOptions options) {
     std::unique_ptr<RealEnv> made(new RealEnv(options));
     made->loop_ = MORTAR_TRY(RealScheduler::create(made->clock_, made->stacks_, options.loop_spin));
     made->net_ = std::make_unique<RealNet>(*made->loop_, made->log_);
-    made->disk_ = std::make_unique<RealDisk>(*made->loop_, options.root, options.thread_spin);
+    made->disk_ = std::make_unique<RealDisk>(*made->loop_, options.root);
     return made;
 }
 

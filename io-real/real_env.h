@@ -26,7 +26,6 @@ struct RealEnvOptions {
     std::string root = ".";  // Disk's paths are relative to it; made by make_folders(fiber, "")
     LogLevel log_level = LogLevel::INFO;
     Duration loop_spin = RealScheduler::SPIN_BEFORE_SLEEP;
-    Duration thread_spin = ThreadPool::SPIN;
 };
 
 class RealEnv {

@@ -1,14 +1,10 @@
 // thread_pool: blocking calls beside the loop; the fiber that asked waits for the answer.
-// Shape:    at most thread_count threads, started when first needed; first come, first served. One
-// thread that has just
-//           worked looks for more for SPIN before it sleeps: a sync follows its write within
-//           microseconds.
+// Shape:    at most thread_count threads, started when first needed; first come, first served.
 // Owns:     its threads. Work is borrowed from the waiting fiber's stack.
 // Suspends: run. A cancel does not end the wait: the thread uses the caller's memory.
 // Source:   design 2 (real I/O).
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -22,9 +18,8 @@ namespace mortar {
 
 class ThreadPool {
   public:
-    static constexpr Duration SPIN = microseconds(20);
-
-    ThreadPool(RealScheduler& loop, std::size_t thread_count, Duration spin = SPIN);
+    ThreadPool(RealScheduler& loop, std::size_t thread_count)
+        : loop_(loop), thread_count_(thread_count) {}
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
@@ -73,22 +68,19 @@ class ThreadPool {
 
     void submit(Job& job);
     void thread_main();
-    // Null when the pool stops. spin: this thread is the spinner.
-    Job* next_job(bool spin);
+    // Null when the pool stops.
+    Job* next_job();
 
     RealScheduler& loop_;
     const std::size_t thread_count_;
-    const Duration spin_;
     std::vector<std::thread> threads_;
     bool stopped_ = false;  // the loop's view
 
     std::mutex mutex_;
     std::condition_variable work_came_;
-    std::deque<Job*> queue_;               // by mutex_
-    std::size_t asleep_ = 0;               // by mutex_
-    bool stopping_ = false;                // by mutex_
-    std::atomic<std::size_t> queued_ = 0;  // size of queue_, for the spinner
-    std::atomic<bool> spinner_ = false;
+    std::deque<Job*> queue_;  // by mutex_
+    std::size_t asleep_ = 0;  // by mutex_
+    bool stopping_ = false;   // by mutex_
 };
 
 }  // namespace mortar

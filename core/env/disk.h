@@ -35,6 +35,12 @@ class File {
     virtual Result<void> write_at(Fiber& fiber, std::uint64_t file_offset,
                                   std::span<const ByteSpan> parts) = 0;
     virtual Result<void> sync_data(Fiber& fiber) = 0;
+    // One after the other; a disk whose calls go to other threads does both on one way there.
+    virtual Result<void> write_and_sync(Fiber& fiber, std::uint64_t file_offset,
+                                        std::span<const ByteSpan> parts) {
+        MORTAR_TRY(write_at(fiber, file_offset, parts));
+        return sync_data(fiber);
+    }
     // Has what was written carried to the disk, so that later syncs are short. Nothing is durable by it, also when it is OK;
     // an error means what one of sync_data means.
     virtual Result<void> write_back(Fiber& fiber) = 0;

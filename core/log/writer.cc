@@ -224,10 +224,8 @@ Result<void> LogWriter::run_batch(Fiber& fiber, Step batch) {
     MORTAR_ASSERT(batch.file_offset >= write_end_);
     write_end_ = batch_end;
     ++stats_.write_count;
-    MORTAR_TRY(file_->write_at(fiber, batch.file_offset, batch.parts));
-    if (failure_) return closed_error();
+    MORTAR_TRY(file_->write_and_sync(fiber, batch.file_offset, batch.parts));
     ++stats_.sync_count;
-    MORTAR_TRY(file_->sync_data(fiber));
     grown_end_ = std::max(grown_end_, batch_end);
     if (wants_growth()) grow_changed_.notify_all();
     return {};

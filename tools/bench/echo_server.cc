@@ -75,8 +75,7 @@ Result<void> EchoServer::serve(Fiber& fiber, Conn& conn) {
             if (file_offset_ + part.size() > PREALLOCATED_BYTES) file_offset_ = 0;
             const std::uint64_t at = file_offset_;
             file_offset_ += part.size();
-            MORTAR_TRY(file->write_at(fiber, at, std::span(&part, 1)));
-            MORTAR_TRY(file->sync_data(fiber));
+            MORTAR_TRY(file->write_and_sync(fiber, at, std::span(&part, 1)));
             const ByteSpan parts[] = {answer};
             MORTAR_TRY(conn.write(fiber, parts, NEVER));
             const auto rest = received.begin() + static_cast<std::ptrdiff_t>(frame_bytes);

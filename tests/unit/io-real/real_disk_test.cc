@@ -57,6 +57,25 @@ TEST(RealDisk, reads_back_what_it_wrote_in_many_parts) {
     });
 }
 
+TEST(RealDisk, writes_and_syncs_on_one_way_and_says_which_failed) {
+    RealWorld world;
+    world.run_fiber([&](Fiber& fiber) {
+        Disk& disk = world.env().disk;
+        std::unique_ptr<File> file = disk.open(fiber, "a", OpenMode::CREATE).value();
+        const std::string one = "abc";
+        const std::string two = "defg";
+        const ByteSpan parts[] = {as_byte_span(one), as_byte_span(two)};
+        ASSERT_TRUE(file->write_and_sync(fiber, 2, parts).ok());
+        EXPECT_EQ(read_text(fiber, *file, 2, 100), "abcdefg");
+        std::unique_ptr<File> reader = disk.open(fiber, "a", OpenMode::READ).value();
+        const Result<void> refused = reader->write_and_sync(fiber, 0, parts);
+        ASSERT_TRUE(refused.is(ErrorCode::IO_ERROR));
+        EXPECT_NE(refused.error().detail.find("cannot write at 0"), std::string::npos)
+            << refused.error().detail;
+        EXPECT_EQ(read_text(fiber, *file, 0, 100), std::string(2, '\0') + "abcdefg");
+    });
+}
+
 TEST(RealDisk, opens_by_mode_and_names_what_is_missing) {
     RealWorld world;
     world.run_fiber([&](Fiber& fiber) {

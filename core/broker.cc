@@ -325,6 +325,7 @@ NodeStatus Broker::node_status() const {
         status.followers.push_back({follower.node_id, follower.is_connected, follower.is_installed,
                                     follower.is_in_sync, follower.lag_records});
     }
+    if (parts.office != nullptr) status.producers_held_to = parts.office->pace().held_to();
     status.connection_count = parts.server != nullptr ? parts.server->connection_count() : 0;
     if (parts.metadata != nullptr) {
         for (const auto& [topic_id, topic] : parts.metadata->catalog().topics()) {

@@ -280,6 +280,12 @@ AdminAnswer answer_node(const AdminState& state, const Query& query) {
         writer.key("lag_records").number(follower.lag_records).end_object();
     }
     writer.end_array();
+    writer.key("producers_held_to_bytes_per_second");
+    if (node.producers_held_to > 0) {
+        writer.number(node.producers_held_to);
+    } else {
+        writer.value(JsonValue{});
+    }
     writer.end_object().end_object();
     return answer;
 }

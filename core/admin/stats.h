@@ -37,6 +37,8 @@ struct NodeStatus {
         std::uint64_t lag_records = 0;
     };
     std::vector<Follower> followers;  // of a leader
+    // Producers are held to it while a follower catches up; 0: they are not.
+    std::uint64_t producers_held_to = 0;
     HealthStatus health = HealthStatus::HEALTHY;
     // While RECOVERING: partitions opened, of how many.
     std::uint64_t recovered_count = 0;

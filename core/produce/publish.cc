@@ -70,6 +70,8 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     if (!sequence.ok())
         return reply.error(make_error(ErrorCode::QUORUM_LOST, "the partition's log failed: retry"));
     partitions_.count_unflushed(partition);
+    if (term_.pace != nullptr)
+        term_.pace->on_appended(record_bytes(pub.key.size(), pub.value.size()));
 
     // Stage 3 is the log writer's; stage 4 begins in on_committed.
     wait_for_commit(partition, {std::move(reply), *sequence,

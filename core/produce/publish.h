@@ -19,6 +19,7 @@
 #include "core/fiber/group.h"
 #include "core/meta/metadata_log.h"
 #include "core/produce/admission.h"
+#include "core/produce/pace.h"
 #include "core/produce/partition.h"
 #include "core/wire/messages.h"
 #include "core/wire/outbox.h"
@@ -33,6 +34,7 @@ class Publisher : public PartitionObserver {
         LeaderEpoch leader_epoch;
         wire::Durability durability = wire::Durability::LOCAL;  // what an OK stands for
         std::function<void()> on_overdue;  // a PUB was not committed in time
+        ProducePace* pace = nullptr;       // outlives the term; none where nobody can be held back
     };
     Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions, Term term);
     ~Publisher() override;

@@ -189,6 +189,7 @@ void Leader::confirm(std::size_t index, LogState& state, Sequence flushed) {
     progress.sent = std::max(progress.sent, flushed);
     while (!progress.unconfirmed.empty() && progress.unconfirmed.front().last <= flushed) {
         follower.in_flight_bytes -= progress.unconfirmed.front().size_bytes;
+        follower.confirmed_bytes += progress.unconfirmed.front().size_bytes;
         progress.unconfirmed.pop_front();
     }
 }
@@ -388,6 +389,17 @@ void Leader::judge_lag(Follower& follower, MonoTime now) {
     } else if (follower.in_sync_since == NEVER) {
         follower.in_sync_since = now;
     }
+    if (follower.is_installed && follower.is_lag_told == is_in_sync) tell_lag(follower);
+}
+
+void Leader::tell_lag(Follower& follower) {
+    follower.is_lag_told = !follower.is_lag_told;
+    const std::string node = std::to_string(follower.node_id.value);
+    if (!follower.is_lag_told) return env_.log.info("follower_in_sync", {{"node", node}});
+    env_.log.warn("follower_lag",
+                  {{"code", std::string(error_name(ErrorCode::FOLLOWER_LAG))},
+                   {"node", node},
+                   {"lag_records", std::to_string(follower.lag_records)}});
 }
 
 // --- what others ask
@@ -415,6 +427,7 @@ std::vector<FollowerStatus> Leader::followers() const {
         status.is_installed = follower->is_installed;
         status.is_in_sync = follower->in_sync_since != NEVER;
         status.lag_records = follower->lag_records;
+        status.confirmed_bytes = follower->confirmed_bytes;
         status.in_sync_since = follower->in_sync_since;
         all.push_back(status);
     }

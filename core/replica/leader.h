@@ -45,6 +45,7 @@ struct FollowerStatus {
     bool is_installed = false;
     bool is_in_sync = false;          // within the soft gap
     std::uint64_t lag_records = 0;    // appended here and not confirmed, over all logs
+    std::uint64_t confirmed_bytes = 0;  // of records sent to it and confirmed in this term
     MonoTime in_sync_since = NEVER;   // NEVER while it is not
 };
 
@@ -110,6 +111,8 @@ class Leader {
         std::vector<PartitionKey> commits;  // logs whose commit_seq it has not heard
         std::size_t in_flight_bytes = 0;
         std::uint64_t lag_records = 0;
+        std::uint64_t confirmed_bytes = 0;
+        bool is_lag_told = false;
         MonoTime in_sync_since = NEVER;
         Event work;
     };
@@ -137,6 +140,7 @@ class Leader {
     bool send(std::size_t index, peer::OutAppend append);
     void tell_commits(std::size_t index);
     void judge_lag(Follower& follower, MonoTime now);
+    void tell_lag(Follower& follower);
 
     Env& env_;
     peer::PeerRoster* peers_;  // none in a cluster of one

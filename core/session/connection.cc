@@ -70,6 +70,7 @@ void Connection::read_requests(Fiber& fiber) {
         // A request that was started earlier may have been answered meanwhile by an ERR that closes.
         if (replies_->is_closing()) return begin_close();
         if (!frame.ok()) return on_read_failed(reader, frame.error());
+        has_published_ = connected_ && Op{frame->op} == Op::PUB;
         handle_frame(fiber, *frame);
         if (replies_->is_closing()) return begin_close();
     }
@@ -85,6 +86,11 @@ Result<void> Connection::wait_for_room(Fiber& fiber) {
             MORTAR_TRY(replies_->answered().wait(fiber, deadline));
         } else if (!outbox_.has_room(outbox_max) && !outbox_.is_finished()) {
             MORTAR_TRY(outbox_.drained().wait(fiber, deadline));
+        } else if (has_published_ && context_.gate.pace().held_until() > MonoTime{}) {
+            // Held back for a follower that catches up: what was sent keeps its place, and waits to be read.
+            ProducePace& pace = context_.gate.pace();
+            const Result<void> waited = pace.released().wait(fiber, pace.held_until());
+            if (waited.is(ErrorCode::CANCELLED)) return waited;
         } else {
             return {};
         }

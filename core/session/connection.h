@@ -63,6 +63,7 @@ class Connection {
     FiberId reader_;
     MonoTime connect_deadline_;
     bool connected_ = false;
+    bool has_published_ = false;  // by its latest frame
     bool closing_ = false;  // all that is unanswered is answered, then it ends
     bool aborted_ = false;
     bool is_writing_ = false;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "core/deliver/delivery.h"
+#include "core/produce/pace.h"
 #include "core/produce/publish.h"
 #include "core/session/declare.h"
 
@@ -26,6 +27,8 @@ class Gate {
     virtual std::shared_ptr<Serving> serving() const = 0;
     // OK only while serving() is there.
     virtual Result<void> check(wire::Op op) const = 0;
+    // Who publishes is held back by it.
+    virtual ProducePace& pace() const = 0;
 };
 
 }  // namespace mortar

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "core/fiber/deadline.h"
+#include "core/replica/catch_up_pace.h"
+
 namespace mortar {
 
 LeaderOffice::LeaderOffice(Env& env, MetadataLog& metadata, PartitionTable& partitions,
@@ -11,6 +14,7 @@ LeaderOffice::LeaderOffice(Env& env, MetadataLog& metadata, PartitionTable& part
       partitions_(partitions),
       keeper_(keeper),
       options_(std::move(options)),
+      pace_(std::make_unique<ProducePace>(env.clock)),
       fibers_(env.scheduler) {}
 
 LeaderOffice::~LeaderOffice() = default;
@@ -25,15 +29,17 @@ Result<void> LeaderOffice::take_office(Fiber& fiber, LeaderEpoch leader_epoch) {
     delivery_ = MORTAR_TRY(Delivery::open(fiber, env_, metadata_, partitions_, delivery));
     Publisher::Term term;
     term.leader_epoch = leader_epoch;
-    term.durability =
-        replica_->is_single() ? wire::Durability::LOCAL : wire::Durability::QUORUM;
+    term.durability = replica_->is_single() ? wire::Durability::LOCAL : wire::Durability::QUORUM;
     term.on_overdue = [this] { replica_->on_quorum_timeout(); };
+    term.pace = pace_.get();
     publisher_ = std::make_unique<Publisher>(env_, metadata_, partitions_, std::move(term));
     declare_ = std::make_unique<DeclareHandler>(metadata_, partitions_, keeper_,
                                                 options_.partition_default_count);
     serving_ = std::make_unique<Serving>(Serving{*delivery_, *publisher_, *declare_});
     keeper_.set_delivery(delivery_.get());
     publisher_->start(fibers_);
+    if (!replica_->is_single())
+        fibers_.spawn("produce.pace", [this](Fiber& own) { pace_producers(own); });
     ++door_count_;
     door_ = std::shared_ptr<void>(this, [this](void*) {
         --door_count_;
@@ -46,6 +52,7 @@ void LeaderOffice::leave_office() {
     metadata_.end_term();
     if (serving_ == nullptr || door_ == nullptr) return;
     door_.reset();
+    pace_->release();
     publisher_->end_term();
     delivery_->stop();
 }
@@ -68,6 +75,39 @@ void LeaderOffice::close_office(Fiber& fiber) {
     declare_.reset();
     publisher_.reset();
     delivery_.reset();
+}
+
+// Until cancelled, at the end of the term.
+void LeaderOffice::pace_producers(Fiber& fiber) {
+    CatchUpPace catch_up;
+    while (door_ != nullptr) {
+        const CatchUpPace::Verdict verdict = catch_up.on_sample(
+            env_.clock.now(), pace_->appended_bytes(), replica_->status().followers);
+        const LogField node{"node", std::to_string(verdict.node_id.value)};
+        switch (verdict.change) {
+            case CatchUpPace::Change::NONE:
+                break;
+            case CatchUpPace::Change::HELD:
+                pace_->hold_to(verdict.bytes_per_second);
+                env_.log.warn("producers_held",
+                              {node,
+                               {"bytes_per_second", std::to_string(verdict.bytes_per_second)},
+                               {"reason", "this follower would not catch up otherwise"}});
+                break;
+            case CatchUpPace::Change::RELEASED:
+                pace_->release();
+                env_.log.info("producers_released",
+                              {node, {"reason", "this follower is in sync, or away"}});
+                break;
+            case CatchUpPace::Change::GIVEN_UP:
+                pace_->release();
+                env_.log.warn("producers_released",
+                              {node, {"reason", "this follower does not catch up in spite of it"}});
+                break;
+        }
+        const MonoTime next = deadline_after(env_.clock, PACE_SAMPLE_INTERVAL);
+        if (!env_.scheduler.sleep_until(fiber, next).ok()) return;
+    }
 }
 
 bool LeaderOffice::has_pending() const {

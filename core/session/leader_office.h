@@ -37,17 +37,21 @@ class LeaderOffice final : public Office, public Gate {
 
     std::shared_ptr<Serving> serving() const override;
     Result<void> check(wire::Op op) const override;
+    ProducePace& pace() const override { return *pace_; }
     // For /stats and checkers; nothing while this node does not lead.
     const Delivery* delivery() const;
     bool is_disk_full() const;
 
   private:
+    void pace_producers(Fiber& fiber);
+
     Env& env_;
     MetadataLog& metadata_;
     PartitionTable& partitions_;
     TopicKeeper& keeper_;
     Options options_;
     ReplicaNode* replica_ = nullptr;
+    std::unique_ptr<ProducePace> pace_;
     std::unique_ptr<Delivery> delivery_;
     std::unique_ptr<Publisher> publisher_;
     std::unique_ptr<DeclareHandler> declare_;

@@ -131,8 +131,9 @@ TEST(Stats, answers_each_filter) {
         answer_admin(state, "GET", "/stats?node=self").body,
         R"({"node":{"node_id":7,"uptime_s":61,"connections":2,"version":"0.1.0","leader_id":7,)"
         R"("leader_epoch":3,"quorum_state":0,"status":"healthy","unserved_group_partitions":1,)"
-        R"("role":"leader","trouble":"","followers":[{"node_id":8,"is_connected":true,"is_installed":true,)"
-        R"("is_in_sync":false,"lag_records":12}]}})");
+        R"("role":"leader","trouble":"","followers":[{"node_id":8,)"
+        R"("is_connected":true,"is_installed":true,"is_in_sync":false,"lag_records":12}],)"
+        R"("producers_held_to_bytes_per_second":null}})");
     EXPECT_EQ(answer_admin(state, "GET", "/stats?node=7").status, 200);
     EXPECT_NE(answer_admin(state, "GET", "/stats?group=*").body.find(R"("group":"g")"),
               std::string::npos);

@@ -33,6 +33,8 @@ class MemoryLog final : public ReplicatedLog {
         flushing_->spawn("memory_log", [this](Fiber& fiber) { run(fiber); });
     }
     void detach() { observer_ = nullptr; }
+    // For flushes that begin from now on.
+    void set_flush_time(Duration flush_time) { flush_time_ = flush_time; }
 
     Sequence append(LeaderEpoch leader_epoch, std::string text) {
         records.push_back({leader_epoch, std::move(text)});

@@ -280,6 +280,39 @@ TEST(ReplicaNode, the_leaders_death_costs_little_and_loses_nothing) {
     EXPECT_NE(cluster.leader(), nullptr);
 }
 
+TEST(ReplicaNode, says_once_that_a_follower_lags_and_once_that_it_is_in_sync) {
+    Cluster cluster;
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    cluster.world.run_for(seconds(1));
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    const auto count = [&cluster](const std::string& event) {
+        std::size_t found = 0;
+        for (std::size_t at = cluster.lines.find(event); at != std::string::npos;
+             at = cluster.lines.find(event, at + 1))
+            ++found;
+        return found;
+    };
+    EXPECT_EQ(count("follower_lag"), 0u);
+    const auto follower = [&] { return cluster[0].replica->status().followers[1]; };
+    const std::uint64_t confirmed_before = follower().confirmed_bytes;
+    cluster[2].log().set_flush_time(seconds(4));
+    for (int i = 0; i < 60; ++i) {
+        cluster.publish();
+        cluster.world.run_for(milliseconds(50));
+    }
+    EXPECT_FALSE(follower().is_in_sync);
+    EXPECT_EQ(count("follower_lag"), 1u);
+    EXPECT_NE(cluster.lines.find("code=FOLLOWER_LAG"), std::string::npos);
+    EXPECT_EQ(follower().confirmed_bytes, confirmed_before);
+    cluster[2].log().set_flush_time(milliseconds(1));
+    cluster.world.run_for(seconds(9));
+    EXPECT_TRUE(follower().is_in_sync);
+    EXPECT_GT(follower().confirmed_bytes, confirmed_before);
+    EXPECT_EQ(count("follower_lag"), 1u);
+    EXPECT_EQ(count("follower_in_sync"), 1u);
+}
+
 TEST(ReplicaNode, a_stopping_leader_hands_over) {
     Cluster cluster;
     cluster.start_all();

@@ -230,18 +230,23 @@ class SessionTest : public ::testing::Test {
                              return logs.open(fiber, folder);
                          }};
     SoleNode sole_node;
-    Publisher publisher{env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}}};
+    ProducePace pace{broker.clock()};
+    Publisher publisher{
+        env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}, &pace}};
     FakeDelivery delivery;
     TopicKeeper keeper{env, metadata, table};
     DeclareHandler declare{metadata, table, keeper, 4};
     // This node leads, for ever.
     struct OpenGate : Gate {
-        explicit OpenGate(Serving parts) : served(std::make_shared<Serving>(parts)) {}
+        OpenGate(Serving parts, ProducePace& producers)
+            : served(std::make_shared<Serving>(parts)), paced(producers) {}
         std::shared_ptr<Serving> serving() const override { return served; }
         Result<void> check(wire::Op) const override { return {}; }
+        ProducePace& pace() const override { return paced; }
         std::shared_ptr<Serving> served;
+        ProducePace& paced;
     };
-    OpenGate gate{Serving{delivery, publisher, declare}};
+    OpenGate gate{Serving{delivery, publisher, declare}, pace};
     ClientAuth auth;
     wire::FrameBudget frame_budget;
     std::size_t connection_count_max = 3;
@@ -431,6 +436,55 @@ TEST_F(SessionTest, R1_answers_leave_in_arrival_order) {
         EXPECT_EQ(c.read(fiber).code, ErrorCode::SEQ_GAP);
         EXPECT_EQ(c.read(fiber).declare.topic_id, TopicId(1));
         EXPECT_EQ(c.read(fiber).pub.sequence, Sequence(2));
+    });
+}
+
+TEST_F(SessionTest, R1_who_publishes_is_held_to_a_rate_and_refused_nothing) {
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        RawClient asks(fiber, clients);
+        asks.connect(fiber);
+        pace.hold_to(10 * record_bytes(0, 100));  // ten of these a second
+        ByteVector all;
+        const std::string value(100, 'v');
+        for (std::uint64_t seq = 1; seq <= 100; ++seq) {
+            const ByteVector frame = pub_frame(5, seq, value);
+            all.insert(all.end(), frame.begin(), frame.end());
+        }
+        c.must_send(fiber, all);
+        for (int second = 0; second < 3; ++second) {
+            sleep(fiber, seconds(1));
+            log().flush();
+        }
+        EXPECT_NEAR(static_cast<double>(appended()), 31.0, 1.0);
+        // Who does not publish is not held.
+        EXPECT_EQ(asks.ask(fiber, frame_of(wire::Ping{})).op, Op::PING);
+        EXPECT_NEAR(static_cast<double>(appended()), 31.0, 2.0);
+        pace.release();
+        sleep(fiber, milliseconds(20));
+        EXPECT_EQ(appended(), 100u);
+        log().flush();
+        for (std::uint64_t seq = 1; seq <= 100; ++seq)
+            EXPECT_EQ(c.read(fiber).pub.sequence, Sequence(seq));
+    });
+}
+
+TEST_F(SessionTest, ends_a_connection_that_is_held_when_the_node_stops) {
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        pace.hold_to(1);
+        c.must_send(fiber, joined({pub_frame(5, 1), pub_frame(5, 2)}));
+        sleep(fiber, milliseconds(10));
+        EXPECT_EQ(appended(), 1u);
+        log().flush();
+        start([this](Fiber& own) {
+            server->stop_accepting();
+            server->drain(own);
+        });
+        EXPECT_EQ(c.read(fiber).pub.sequence, Sequence(1));
+        EXPECT_TRUE(c.is_closed(fiber));
     });
 }
 

@@ -86,7 +86,9 @@ TEST_F(BenchProgram, refuses_what_does_not_go_together_or_is_no_number) {
                                   "consume --connections 11",
                                   "end-to-end --size 8",
                                   "cluster-speed --nodes 5",
-                                  "cluster-speed --idle-partitions 2000"}) {
+                                  "cluster-speed --idle-partitions 2000",
+                                  "catch-up --size 0",
+                                  "catch-up --nodes 1"}) {
         const BenchRan ran = run_bench(arguments);
         EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.err;
         EXPECT_FALSE(ran.err.empty()) << arguments;
@@ -195,6 +197,23 @@ TEST_F(BenchProgram, a_missed_bar_is_exit_1_and_only_with_check) {
     EXPECT_EQ(report.at("bars").size(), 6u);
     EXPECT_TRUE(report.contains("load_average"));
     EXPECT_EQ(report.at("measured").size(), 10u);
+}
+
+TEST_F(BenchProgram, watches_a_killed_follower_catch_up) {
+    // Without --check: on a busy machine a bar may be missed.
+    const json report = run_json("catch-up --size 8 --duration 500ms");
+    EXPECT_EQ(report.at("nodes"), "3");
+    EXPECT_EQ(report.at("written_mib"), "8");
+    EXPECT_GT(report.at("in_sync_ms").get<std::uint64_t>(), 0u);
+    EXPECT_GT(report.at("producers_percent").get<std::uint64_t>(), 0u);
+    ASSERT_EQ(report.at("measured").size(), 3u);
+    EXPECT_EQ(report.at("measured").at(1).at("name"), "one away");
+    EXPECT_GE(report.at("measured").at(1).at("count").get<std::uint64_t>(), 8u * 1024);
+    for (const json& measured : report.at("measured"))
+        expect_sound(measured);
+    ASSERT_EQ(report.at("bars").size(), 2u);
+    for (const json& bar : report.at("bars"))
+        EXPECT_TRUE(bar.at("holds").is_boolean());
 }
 
 }  // namespace

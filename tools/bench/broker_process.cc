@@ -175,8 +175,13 @@ Result<void> BrokerProcess::launch(const std::string& program, std::size_t node_
     if (!peers.empty()) config.insert(config.rfind('}'), ",\"peers\":" + peers);
     const std::string config_path = folder_ + "/config.json";
     std::ofstream(config_path) << config;
+    command_ = {program, "--config", config_path};
+    return start_again();
+}
+
+Result<void> BrokerProcess::start_again() {
     started_ns_ = now_ns();
-    pid_ = MORTAR_TRY(workspace_.spawn({program, "--config", config_path}, folder_ + "/log"));
+    pid_ = MORTAR_TRY(workspace_.spawn(command_, folder_ + "/log"));
     return {};
 }
 

@@ -36,6 +36,8 @@ class BrokerProcess {
     const std::string& admin_address() const { return admin_address_; }
     std::string data_dir() const { return folder_ + "/data"; }
     void kill();
+    // After kill: as it was started before.
+    Result<void> start_again();
 
     // Processor time of all its threads; what its system calls have read, from the page cache too.
     Result<Duration> cpu_time() const;
@@ -47,7 +49,7 @@ class BrokerProcess {
     static Result<std::unique_ptr<BrokerProcess>> prepare(Workspace& workspace,
                                                           const std::string& program,
                                                           const std::string& name);
-    // peers: a JSON array, or empty.
+    // Writes the configuration. peers: a JSON array, or empty.
     Result<void> launch(const std::string& program, std::size_t node_id, const std::string& peers);
     std::string log_tail() const;
 
@@ -56,6 +58,7 @@ class BrokerProcess {
     std::string client_address_;
     std::string peer_address_;
     std::string admin_address_;
+    std::vector<std::string> command_;
     pid_t pid_ = 0;
     std::int64_t started_ns_ = 0;
 };

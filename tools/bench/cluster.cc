@@ -68,6 +68,24 @@ Result<nlohmann::json> get_json(const std::string& address, const std::string& t
     return parsed;
 }
 
+// Who leads, and what its admin server says of the node.
+struct FoundLeader {
+    std::string admin_address;
+    nlohmann::json node;
+};
+
+Result<FoundLeader> find_leader(const Cluster& cluster) {
+    for (const std::string& address : cluster.admin_addresses) {
+        const Result<nlohmann::json> stats = get_json(address, "/stats?node=self");
+        if (!stats.ok()) continue;
+        nlohmann::json node = stats->value("node", nlohmann::json::object());
+        const nlohmann::json leader_id = node.value("leader_id", nlohmann::json());
+        if (leader_id.is_number() && node.value("node_id", nlohmann::json()) == leader_id)
+            return FoundLeader{address, std::move(node)};
+    }
+    return make_error(ErrorCode::NOT_FOUND, "none of the admin servers belongs to the leader");
+}
+
 }  // namespace
 
 Result<client::TopicInfo> find_topic(const Cluster& cluster, const std::string& name) {
@@ -101,25 +119,36 @@ Result<void> drop_group(const Cluster& cluster, const std::string& name) {
                      });
 }
 
-Result<LogCounts> count_log(const Cluster& cluster, const std::string& topic) {
-    for (const std::string& address : cluster.admin_addresses) {
-        const Result<nlohmann::json> stats = get_json(address, "/stats?node=self");
-        if (!stats.ok()) continue;
-        const nlohmann::json node = stats->value("node", nlohmann::json::object());
-        if (node.value("node_id", -1) != node.value("leader_id", -2)) continue;
-        const nlohmann::json found =
-            MORTAR_TRY(get_json(address, "/stats?topic=" + percent_encoded(topic)));
-        LogCounts counts;
-        for (const nlohmann::json& one : found.value("topics", nlohmann::json::array())) {
-            for (const nlohmann::json& partition :
-                 one.value("partition_list", nlohmann::json::array())) {
-                counts.writes += partition.value("write_count", std::uint64_t{0});
-                counts.syncs += partition.value("sync_count", std::uint64_t{0});
-            }
-        }
-        return counts;
+Result<LeaderView> ask_leader(const Cluster& cluster) {
+    const nlohmann::json node = MORTAR_TRY(find_leader(cluster)).node;
+    LeaderView view;
+    view.leader_id = NodeId(node.value("leader_id", std::uint16_t{0}));
+    if (const auto held = node.find("producers_held_to_bytes_per_second");
+        held != node.end() && held->is_number())
+        view.producers_held_to = held->get<std::uint64_t>();
+    for (const nlohmann::json& one : node.value("followers", nlohmann::json::array())) {
+        LeaderView::Follower follower;
+        follower.node_id = NodeId(one.value("node_id", std::uint16_t{0}));
+        follower.is_in_sync = one.value("is_in_sync", false);
+        follower.lag_records = one.value("lag_records", std::uint64_t{0});
+        view.followers.push_back(follower);
     }
-    return make_error(ErrorCode::NOT_FOUND, "none of the admin servers belongs to the leader");
+    return view;
+}
+
+Result<LogCounts> count_log(const Cluster& cluster, const std::string& topic) {
+    const std::string address = MORTAR_TRY(find_leader(cluster)).admin_address;
+    const nlohmann::json found =
+        MORTAR_TRY(get_json(address, "/stats?topic=" + percent_encoded(topic)));
+    LogCounts counts;
+    for (const nlohmann::json& one : found.value("topics", nlohmann::json::array())) {
+        for (const nlohmann::json& partition :
+             one.value("partition_list", nlohmann::json::array())) {
+            counts.writes += partition.value("write_count", std::uint64_t{0});
+            counts.syncs += partition.value("sync_count", std::uint64_t{0});
+        }
+    }
+    return counts;
 }
 
 }  // namespace mortar::bench

@@ -28,7 +28,20 @@ struct LogCounts {
     std::uint64_t writes = 0;
     std::uint64_t syncs = 0;
 };
+// What the leader says of itself and its followers.
+struct LeaderView {
+    struct Follower {
+        NodeId node_id;
+        bool is_in_sync = false;
+        std::uint64_t lag_records = 0;
+    };
+    NodeId leader_id;
+    std::vector<Follower> followers;
+    std::uint64_t producers_held_to = 0;  // bytes a second; 0: not held back
+};
 // NOT_FOUND when none of the admin servers belongs to the leader.
+Result<LeaderView> ask_leader(const Cluster& cluster);
+// The same.
 Result<LogCounts> count_log(const Cluster& cluster, const std::string& topic);
 
 }  // namespace mortar::bench

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
-#include <cstdlib>
 #include <filesystem>
 
 #include "tools/bench/broker_process.h"
@@ -20,14 +19,6 @@ constexpr useconds_t LOOK_UP_US = 20'000;
 constexpr std::size_t CYCLES = 2;
 constexpr std::uint64_t HALF = 500;
 constexpr const char* IDLE_TOPIC = "idle";
-
-// Before the run. Where others want the processors a lone writer is woken late after each sync, which makes the probe slow and
-// the ratios good: such a result is worth nothing, and says so.
-std::string load_average() {
-    double last_minute = 0;
-    if (::getloadavg(&last_minute, 1) != 1) return "unknown";
-    return fmt::format("{:.2f}", last_minute);
-}
 
 // What the three shapes and the two probes did in all phases of a kind.
 struct Phase {

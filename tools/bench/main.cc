@@ -9,6 +9,7 @@
 
 #include "io-real/address.h"
 #include "tools/bench/broker_process.h"
+#include "tools/bench/catch_up.h"
 #include "tools/bench/cluster_speed.h"
 #include "tools/bench/compare.h"
 #include "tools/bench/consumption.h"
@@ -45,6 +46,7 @@ constexpr const char* EXAMPLES =
     "  mortarmq-bench end-to-end --rate 1000 --outstanding 64 --partitions 4\n"
     "  mortarmq-bench probe --probe 3 --folder /var/lib   the bare disk there, three writers\n"
     "  mortarmq-bench cluster-speed --check         the bars on a cluster, 1,000 idle partitions\n"
+    "  mortarmq-bench catch-up --check --size 1024  a follower comes back after 1 GiB of writes\n"
     "  mortarmq-bench compare --check               the bars on one node: what it adds to the "
     "disk\n"
     "  mortarmq-bench recovery --check              does recovery depend on the size of the log?\n"
@@ -65,6 +67,7 @@ struct Arguments {
     CompareOptions compare;
     RecoveryOptions recovery;
     ClusterSpeedOptions cluster_speed;
+    CatchUpOptions catch_up;
 };
 
 // Empty when it is none.
@@ -268,6 +271,7 @@ void apply_shape(Arguments& arguments) {
 // The reason when what was given does not go together.
 std::string apply(Arguments& arguments) {
     arguments.drive.duration = *parse_duration(arguments.duration);
+    arguments.catch_up.duration = arguments.drive.duration;
     arguments.drive.warm_up = *parse_duration(arguments.warm_up);
     apply_shape(arguments);
     if (arguments.drive.mode == DriveMode::END_TO_END &&
@@ -291,6 +295,7 @@ std::string apply(Arguments& arguments) {
     arguments.compare.broker_program = arguments.broker_program;
     arguments.recovery.broker_program = arguments.broker_program;
     arguments.cluster_speed.broker_program = arguments.broker_program;
+    arguments.catch_up.broker_program = arguments.broker_program;
     arguments.cluster_speed.value_bytes = arguments.drive.value_bytes;
     return {};
 }
@@ -349,6 +354,19 @@ int run(int argc, char** argv) {
                      "in every other phase; 0: no such phases")
         ->check(CLI::Range(std::size_t{0}, IDLE_PARTITIONS_MAX))
         ->capture_default_str();
+    CLI::App* catch_up_command = add_command(
+        app, arguments, "catch-up", "kill -9 a follower, write on, start it again; the bars");
+    add_broker_option(catch_up_command, arguments);
+    add_check_option(catch_up_command, arguments);
+    catch_up_command
+        ->add_option("--size", arguments.catch_up.size_mib, "MiB written while it is away")
+        ->check(CLI::Range(std::size_t{1}, CATCH_UP_MIB_MAX))
+        ->capture_default_str();
+    catch_up_command
+        ->add_option("--duration", arguments.duration,
+                     "how long the rate without faults is measured")
+        ->check(is_duration(milliseconds(1)))
+        ->capture_default_str();
     CLI::App* compare_command =
         add_command(app, arguments, "compare", "echo, pub and probe by turns; the bars");
     add_broker_option(compare_command, arguments);
@@ -396,6 +414,7 @@ int run(int argc, char** argv) {
     if (*probe) return print(measure_probe(workspace, arguments.drive), arguments);
     if (*echo) return print(measure_echo(workspace, arguments.drive), arguments);
     if (*speed) return print(cluster_speed(workspace, arguments.cluster_speed), arguments);
+    if (*catch_up_command) return print(catch_up(workspace, arguments.catch_up), arguments);
     if (*compare_command) return print(compare(workspace, arguments.compare), arguments);
     return print(compare_recovery(workspace, arguments.recovery), arguments);
 }

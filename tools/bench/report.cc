@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "core/base/errors.h"
 #include "core/base/json.h"
@@ -98,6 +99,12 @@ std::string error_text(std::uint16_t code) {
 
 std::uint64_t percent_of(std::uint64_t part, std::uint64_t whole) {
     return whole == 0 ? 0 : part * 100 / whole;
+}
+
+std::string load_average() {
+    double last_minute = 0;
+    if (::getloadavg(&last_minute, 1) != 1) return "unknown";
+    return fmt::format("{:.2f}", last_minute);
 }
 
 Progress::Progress() : on_terminal_(::isatty(STDERR_FILENO) == 1) {}

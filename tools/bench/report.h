@@ -53,6 +53,10 @@ std::string ratio_text(std::uint64_t percent);   // "1.23"
 std::string error_text(std::uint16_t code);      // "SEQ_GAP", or its number
 std::uint64_t percent_of(std::uint64_t part, std::uint64_t whole);
 
+// Before the run. Where others want the processors a lone writer is woken late after each sync, which makes the probe slow and
+// the ratios good: such a result is worth nothing, and says so.
+std::string load_average();
+
 // One line that is written over and over, on a terminal only.
 class Progress {
   public:

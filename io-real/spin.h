@@ -29,8 +29,8 @@ class SpinCredit {
     }
     // After each spin.
     void on_end(bool was_useful) {
-        credit_ = was_useful ? std::min(credit_ + 1, CREDIT_MAX)
-                             : std::max(credit_ - COST_OF_VAIN, 0);
+        credit_ =
+            was_useful ? std::min(credit_ + 1, CREDIT_MAX) : std::max(credit_ - COST_OF_VAIN, 0);
         waits_without_ = 0;
     }
 

@@ -270,7 +270,13 @@ AdminAnswer answer_node(const AdminState& state, const Query& query) {
     writer.key("status").string(health_name(node.health));
     writer.key("unserved_group_partitions").number(node.unserved_count);
     writer.key("role").string(node.role);
-    writer.key("trouble").string(node.trouble);
+    writer.key("trouble").string(node.trouble ? node.trouble->to_string() : std::string());
+    writer.key("trouble_code");
+    if (node.trouble) {
+        writer.number(static_cast<std::uint16_t>(node.trouble->code));
+    } else {
+        writer.value(JsonValue{});
+    }
     writer.key("followers").begin_array();
     for (const NodeStatus::Follower& follower : node.followers) {
         writer.begin_object().key("node_id").number(follower.node_id.value);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/base/result.h"
 
 namespace mortar {
 
@@ -28,7 +29,7 @@ struct NodeStatus {
     LeaderEpoch leader_epoch;
     std::uint8_t quorum_state = 0;  // contract 5
     std::string role;               // follower, candidate, leader
-    std::string trouble;            // why there is no leader, if so
+    std::optional<Error> trouble;   // why the latest election did not give a leader
     struct Follower {
         NodeId node_id;
         bool is_connected = false;

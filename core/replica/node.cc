@@ -47,9 +47,9 @@ Result<void> ReplicaNode::run(Fiber& fiber) {
         result = stand(fiber);
         if (result.ok()) continue;
         if (result.is(ErrorCode::CANCELLED)) break;
-        trouble_ = result.error().to_string();
+        trouble_ = result.error();
         env_.log.warn("election_failed", {{"leader_epoch", number(highest_seen_.value)},
-                                          {"reason", trouble_}});
+                                          {"reason", trouble_->to_string()}});
         // A cluster of one has nobody to wait for: what failed is its own disk.
         if (is_single()) break;
         back_off();
@@ -102,7 +102,8 @@ Result<void> ReplicaNode::stand(Fiber& fiber) {
         const LeaderEpoch candidate_epoch = std::max(highest_seen_, store_.promised_epoch()).next();
         const bool has_votes = MORTAR_TRY(election_.pre_vote(fiber, candidate_epoch));
         if (!has_votes) {
-            trouble_ = "too few nodes answer, or they hear a leader";
+            trouble_ = make_error(ErrorCode::ELECTION_TIMEOUT,
+                                  "too few nodes answer, or they hear a leader");
             back_off();
             return {};
         }
@@ -120,7 +121,7 @@ Result<void> ReplicaNode::stand(Fiber& fiber) {
         leader_lease_.reset();
         return std::move(won).error();
     }
-    trouble_.clear();
+    trouble_.reset();
     return lead(fiber, std::move(won).value());
 }
 

@@ -71,7 +71,7 @@ struct ReplicaStatus {
     MonoTime lease_until;            // of a leader, by its own clock
     QuorumState quorum_state = QuorumState::READ_ONLY;
     bool is_blank = false;
-    std::string trouble;             // why there is no leader, for people
+    std::optional<Error> trouble;    // why the latest election did not give a leader
     std::vector<FollowerStatus> followers;
 };
 
@@ -194,7 +194,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     MonoTime not_before_{};           // after a failed try
     LeaderEpoch highest_seen_;
     std::optional<KnownLeader> known_leader_;
-    std::string trouble_;
+    std::optional<Error> trouble_;
     std::map<NodeId, peer::PeerChannel*> bulk_from_;  // the BULK channels that others dialed
     std::optional<LeaderEpoch> reconciling_epoch_;
     Mutex reconciling_;

@@ -215,7 +215,7 @@ Result<void> ReplicaNode::on_heartbeat(Fiber& fiber, peer::PeerChannel& channel,
     if (!known_leader_ || known_leader_->leader_epoch != known.leader_epoch ||
         known_leader_->is_in_office != known.is_in_office) {
         known_leader_ = known;
-        trouble_.clear();
+        trouble_.reset();
         changed_.notify_all();
     }
     peer::HeartbeatOk answer;

@@ -34,7 +34,15 @@ int print_node(Fiber& fiber, Session& session, std::initializer_list<const char*
         heading += column;
         line += as_column(row[column]);
     }
+    // Not a column: those are frozen. Why there is no leader, with its number in the registry (0x600b, 0x600c).
+    const std::string trouble = node.value("trouble", std::string());
+    if (!trouble.empty()) {
+        const int code = node.value("trouble_code", ordered_json(0)).get<int>();
+        fmt::print(stderr, "mortarmq: no leader was elected: {:#06x} {}\n", code, trouble);
+    }
     if (session.options.json) {
+        if (!trouble.empty()) row["trouble"] = trouble;
+        if (!trouble.empty()) row["trouble_code"] = node.at("trouble_code");
         fmt::print("{}\n", row.dump());
         return EXIT_DONE;
     }

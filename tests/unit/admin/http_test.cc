@@ -131,12 +131,25 @@ TEST(Stats, answers_each_filter) {
         answer_admin(state, "GET", "/stats?node=self").body,
         R"({"node":{"node_id":7,"uptime_s":61,"connections":2,"version":"0.1.0","leader_id":7,)"
         R"("leader_epoch":3,"quorum_state":0,"status":"healthy","unserved_group_partitions":1,)"
-        R"("role":"leader","trouble":"","followers":[{"node_id":8,)"
+        R"("role":"leader","trouble":"","trouble_code":null,"followers":[{"node_id":8,)"
         R"("is_connected":true,"is_installed":true,"is_in_sync":false,"lag_records":12}],)"
         R"("producers_held_to_bytes_per_second":null}})");
     EXPECT_EQ(answer_admin(state, "GET", "/stats?node=7").status, 200);
     EXPECT_NE(answer_admin(state, "GET", "/stats?group=*").body.find(R"("group":"g")"),
               std::string::npos);
+}
+
+TEST(Stats, names_why_there_is_no_leader_by_its_code) {
+    FakeState state;
+    state.node.leader_id.reset();
+    state.node.trouble = make_error(ErrorCode::UNCLEAN_ELECTION_REJECTED, "node 2 is missing");
+    state.node.producers_held_to = 7000;
+    const std::string body = answer_admin(state, "GET", "/stats?node=self").body;
+    EXPECT_NE(body.find(R"("trouble":"UNCLEAN_ELECTION_REJECTED: node 2 is missing",)"
+                        R"("trouble_code":24587,)"),
+              std::string::npos)
+        << body;
+    EXPECT_NE(body.find(R"("producers_held_to_bytes_per_second":7000)"), std::string::npos) << body;
 }
 
 TEST(Stats, pages_through_all_topics) {

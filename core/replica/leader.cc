@@ -389,7 +389,10 @@ void Leader::judge_lag(Follower& follower, MonoTime now) {
     } else if (follower.in_sync_since == NEVER) {
         follower.in_sync_since = now;
     }
-    if (follower.is_installed && follower.is_lag_told == is_in_sync) tell_lag(follower);
+    // One that is now behind, now not, is one line in the log until it stays in sync.
+    const bool stays_in_sync = is_in_sync && follower.in_sync_since + SOFT_GAP_TIME <= now;
+    if (follower.is_installed && (follower.is_lag_told ? stays_in_sync : !is_in_sync))
+        tell_lag(follower);
 }
 
 void Leader::tell_lag(Follower& follower) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <algorithm>
 #include <filesystem>
 
 #include "tools/bench/broker_process.h"
@@ -20,6 +21,11 @@ constexpr std::size_t CYCLES = 2;
 constexpr std::uint64_t HALF = 500;
 constexpr const char* IDLE_TOPIC = "idle";
 
+std::uint64_t median(std::vector<std::uint64_t> values) {
+    std::sort(values.begin(), values.end());
+    return values.empty() ? 0 : values[values.size() / 2];
+}
+
 // What the three shapes and the two probes did in all phases of a kind.
 struct Phase {
     explicit Phase(const std::string& suffix) {
@@ -29,17 +35,41 @@ struct Phase {
         node_probe.name = "probe, all nodes" + suffix;
     }
 
-    // In percent: p50 of 1x1 over the probe's; messages of 1x256 and 16x16 for each sync of a single writer.
+    struct Turn {
+        Round round;
+        Histogram latency;
+    };
+    // The turns of the shapes and of the probes in one round: what else the machine does hits them alike, so each round has
+    // its own figures.
+    void add(const std::array<Turn, SHAPES.size()>& shape_turns, const Turn& single,
+             const Turn& node) {
+        for (std::size_t i = 0; i < shapes.size(); ++i)
+            add_turn(shapes[i], shape_turns[i]);
+        add_turn(single_probe, single);
+        add_turn(node_probe, node);
+        figures_of_rounds[0].push_back(percent_of(shape_turns[0].latency.percentile_ns(HALF),
+                                                  node.latency.percentile_ns(HALF)));
+        for (std::size_t i = 1; i < shapes.size(); ++i) {
+            figures_of_rounds[i].push_back(
+                percent_of(shape_turns[i].round.per_second(), single.round.per_second()));
+        }
+    }
+    static void add_turn(Measured& measured, const Turn& turn) {
+        measured.add(turn.round);
+        measured.latency.add(turn.latency);
+    }
+
+    // In percent, the medians of the rounds: p50 of 1x1 over the probe's; messages of 1x256 and 16x16 for each sync of a
+    // single writer.
     std::array<std::uint64_t, SHAPES.size()> figures() const {
-        return {percent_of(shapes[0].latency.percentile_ns(HALF),
-                           node_probe.latency.percentile_ns(HALF)),
-                percent_of(shapes[1].total.per_second(), single_probe.total.per_second()),
-                percent_of(shapes[2].total.per_second(), single_probe.total.per_second())};
+        return {median(figures_of_rounds[0]), median(figures_of_rounds[1]),
+                median(figures_of_rounds[2])};
     }
 
     std::array<Measured, SHAPES.size()> shapes;
     Measured single_probe;
     Measured node_probe;
+    std::array<std::vector<std::uint64_t>, SHAPES.size()> figures_of_rounds;
 };
 
 class ClusterSpeed {
@@ -99,14 +129,14 @@ class ClusterSpeed {
     Result<void> measure(Phase& phase, const std::string& title) {
         for (std::size_t round = 1; round <= options_.rounds; ++round) {
             progress_.show(fmt::format("{}: round {} of {}", title, round, options_.rounds));
-            for (std::size_t i = 0; i < loads_.size(); ++i) {
-                Measured& shape = phase.shapes[i];
-                shape.add(MORTAR_TRY(loads_[i]->run(options_.round, shape.latency)));
-            }
-            phase.single_probe.add(
-                MORTAR_TRY(single_probe_->run(options_.round, phase.single_probe.latency)));
-            phase.node_probe.add(
-                MORTAR_TRY(node_probe_->run(options_.round, phase.node_probe.latency)));
+            std::array<Phase::Turn, SHAPES.size()> shapes;
+            Phase::Turn single;
+            Phase::Turn node;
+            for (std::size_t i = 0; i < loads_.size(); ++i)
+                shapes[i].round = MORTAR_TRY(loads_[i]->run(options_.round, shapes[i].latency));
+            single.round = MORTAR_TRY(single_probe_->run(options_.round, single.latency));
+            node.round = MORTAR_TRY(node_probe_->run(options_.round, node.latency));
+            phase.add(shapes, single, node);
         }
         return {};
     }

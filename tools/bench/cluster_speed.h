@@ -1,7 +1,8 @@
 // cluster_speed: the bars on the speed of a cluster on loopback: three brokers (or one), the disk, and many idle partitions.
 // Shape:    phases without and with the idle partitions by turns, A B A B; in each phase the shapes and the probes by turns
 //           in short rounds, so that noise hits all. Each idle partition got one message, so that its files exist. Figures
-//           are ratios to the probe of the same phase: what the disk does otherwise meanwhile cancels out.
+//           are ratios to the probe of the same round, and their medians over the rounds: what machine and disk do otherwise
+//           meanwhile cancels out.
 // Bars:     p50 of 1x1 at most SINGLE_OVER_PROBE_PERCENT_MAX of the probe's with as many writers at once as nodes; 1x256
 //           and 16x16 at least CLUSTER_BATCH_OVER_PROBE_MIN messages for each sync of a single writer; none of the three worse by
 //           more than IDLE_EFFECT_PERCENT_MAX with the idle partitions.

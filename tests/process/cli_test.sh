@@ -176,4 +176,26 @@ timeout 60 "$bin/mortarmq" --addr "127.0.0.1:1,$addr" --connect-timeout 2 topics
 for tried in 127.0.0.1:1 "$addr"; do
     grep -q "tried.*$tried (CONNECTION_REFUSED" "$work/err" || fail "the error does not say that $tried was tried"
 done
+
+# One of three, alone: nobody was elected, and the CLI says why, by its code.
+write_config
+mkdir -p "$work/lone/auth"
+printf '%064d\n' 7 >"$work/lone/auth/peer.key"
+chmod 600 "$work/lone/auth/peer.key"
+cat >"$work/broker.json" <<JSON
+{"node_id": 1, "listen_client": "$addr", "listen_peer": "127.0.0.1:$(free_port)", "listen_admin": "$admin",
+ "data_dir": "$work/lone", "log_level": "error",
+ "peers": [{"node_id": 1, "addr": "127.0.0.1:1"}, {"node_id": 2, "addr": "127.0.0.1:2"}, {"node_id": 3, "addr": "127.0.0.1:3"}]}
+JSON
+start_broker || exit 3
+for tries in $(seq 1 100); do
+    attempt --admin "$admin" broker status --json
+    grep -q '"trouble"' "$work/out" && break
+    sleep 0.1
+done
+grep -qF '"trouble_code":24588' "$work/out" || fail "broker status --json does not say why there is no leader"
+grep -qF "no leader was elected: 0x600c ELECTION_TIMEOUT" "$work/err" || fail "broker status does not say why there is no leader"
+attempt --admin "$admin" leader get
+[ $code -eq 0 ] && grep -qE '^-	[0-9]+	2$' "$work/out" || fail "leader get without a leader"
+grep -qF "0x600c ELECTION_TIMEOUT" "$work/err" || fail "leader get does not say why there is none"
 exit $status

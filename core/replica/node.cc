@@ -171,6 +171,8 @@ Result<void> ReplicaNode::serve_term(Fiber& fiber, LeaderEpoch leader_epoch) {
     is_read_only_ = false;
     known_leader_ = KnownLeader{options_.self, leader_epoch, true};
     env_.log.info("leader", {{"leader_epoch", number(leader_epoch.value)}});
+    // Clients wait at the other nodes to hear where to go.
+    send_heartbeat(leader_epoch);
     changed_.notify_all();
     while (!lost_ && !stopping_) {
         // Also what was asked for before this node was in office.
@@ -220,22 +222,27 @@ void ReplicaNode::start_heartbeats(LeaderEpoch leader_epoch) {
 void ReplicaNode::run_heartbeats(Fiber& fiber, LeaderEpoch leader_epoch) {
     while (!leader_lease_->is_released()) {
         const MonoTime now = env_.clock.now();
-        peer::Heartbeat heartbeat;
-        heartbeat.leader_epoch = leader_epoch;
-        heartbeat.sent_at = leader_lease_->on_sending(now);
-        heartbeat.is_in_office = in_office_;
-        heartbeat.metadata_commit_seq = logs_.find(METADATA_LOG)->commit_seq();
-        for (const NodeId node : options_.nodes) {
-            if (node == options_.self) continue;
-            if (peer::PeerChannel* channel = peers_->channel(node, peer::Lane::CONTROL))
-                channel->send_message(heartbeat);
-        }
+        send_heartbeat(leader_epoch);
         if (leader_ != nullptr) leader_->on_tick();
         if (in_office_ && preferred_successor(true).has_value()) {
             hands_over_ = true;
             changed_.notify_all();
         }
         if (!env_.scheduler.sleep_until(fiber, now + HEARTBEAT_INTERVAL).ok()) return;
+    }
+}
+
+void ReplicaNode::send_heartbeat(LeaderEpoch leader_epoch) {
+    if (is_single() || leader_lease_->is_released()) return;
+    peer::Heartbeat heartbeat;
+    heartbeat.leader_epoch = leader_epoch;
+    heartbeat.sent_at = leader_lease_->on_sending(env_.clock.now());
+    heartbeat.is_in_office = in_office_;
+    heartbeat.metadata_commit_seq = logs_.find(METADATA_LOG)->commit_seq();
+    for (const NodeId node : options_.nodes) {
+        if (node == options_.self) continue;
+        if (peer::PeerChannel* channel = peers_->channel(node, peer::Lane::CONTROL))
+            channel->send_message(heartbeat);
     }
 }
 
@@ -257,6 +264,7 @@ std::optional<NodeId> ReplicaNode::preferred_successor(bool must_wait) const {
 Result<void> ReplicaNode::hand_over(Fiber& fiber, std::optional<NodeId> successor) {
     in_office_ = false;
     known_leader_.reset();
+    election_seen_at_ = env_.clock.now();
     const MonoTime deadline = deadline_after(env_.clock, HAND_OVER_TIMEOUT);
     while (successor && !lost_ && (office_.has_pending() || !leader_->has_all(*successor))) {
         const Result<void> waited = changed_.wait(fiber, deadline);
@@ -297,6 +305,7 @@ void ReplicaNode::step_down(std::string why) {
     if (role_ != Role::LEADER || lost_) return;
     lost_ = true;
     in_office_ = false;
+    election_seen_at_ = env_.clock.now();
     if (known_leader_ && known_leader_->node == options_.self) known_leader_.reset();
     heartbeats_.cancel_all();
     office_.leave_office();
@@ -321,6 +330,21 @@ void ReplicaNode::send_install(NodeId node) {
 }
 
 // --- what clients are told
+
+bool ReplicaNode::hears_leader() const {
+    if (!known_leader_ || !known_leader_->is_in_office) return false;
+    return in_office_ || !follower_lease_.may_vote(env_.clock.now());
+}
+
+void ReplicaNode::await_leader(Fiber& fiber, MonoTime deadline) {
+    // One that stops is not told any more.
+    while (!stopping_ && !in_office_ && !hears_leader()) {
+        const MonoTime lost_at = std::max(follower_lease_.expires_at(), election_seen_at_);
+        const MonoTime until = std::min(deadline, lost_at + LEADER_HOPE);
+        if (until <= env_.clock.now()) return;
+        if (changed_.wait(fiber, until).is(ErrorCode::CANCELLED)) return;
+    }
+}
 
 Result<void> ReplicaNode::check_leading() const {
     if (in_office_) return {};
@@ -372,7 +396,6 @@ void ReplicaNode::on_quorum_timeout() {
 
 ReplicaStatus ReplicaNode::status() const {
     ReplicaStatus status;
-    const MonoTime now = env_.clock.now();
     status.self = options_.self;
     status.role = role_;
     status.is_in_office = in_office_;
@@ -384,10 +407,7 @@ ReplicaStatus ReplicaNode::status() const {
         status.followers = leader_->followers();
     }
     if (leader_lease_) status.lease_until = leader_lease_->held_until();
-    if (known_leader_ && known_leader_->is_in_office) {
-        const bool is_heard = in_office_ || !follower_lease_.may_vote(now);
-        if (is_heard) status.leader = known_leader_->node;
-    }
+    if (hears_leader()) status.leader = known_leader_->node;
     if (status.leader && *status.leader != options_.self) {
         if (const peer::Identity* identity = peers_->identity_of(*status.leader)) {
             status.leader_address = identity->listen_client;

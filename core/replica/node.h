@@ -32,6 +32,8 @@ namespace mortar {
 
 // A preferred leader that came back takes over after it was in sync for so long.
 inline constexpr Duration PREFERRED_LEADER_WAIT = seconds(30);
+// So long after its leader was lost, or an election was seen, a node expects the next one.
+inline constexpr Duration LEADER_HOPE = milliseconds(1000);
 inline constexpr Duration HAND_OVER_TIMEOUT = milliseconds(500);
 // A candidate that lost, or a step that failed, waits for 0..this before the next try.
 inline constexpr Duration ELECTION_BACKOFF = milliseconds(200);
@@ -97,6 +99,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     // Majority-flushed or not yet known: of one node, LOCAL.
     bool is_single() const { return options_.nodes.size() == 1; }
     ReplicaStatus status() const;
+    // Until a leader can be named, or none is to be expected soon; not beyond the deadline.
+    void await_leader(Fiber& fiber, MonoTime deadline);
     Event& changed() { return changed_; }
 
     void on_channel_up(peer::PeerChannel& channel) override;
@@ -132,6 +136,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     void stand_anew();
     std::optional<NodeId> preferred_successor(bool must_wait) const;
     std::size_t rank_of(NodeId node) const;
+    bool hears_leader() const;
+    void send_heartbeat(LeaderEpoch leader_epoch);
     void step_down(std::string why);
     void send_install(NodeId node);
 
@@ -192,6 +198,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     bool is_read_only_ = false;
     MonoTime read_only_since_{};
     MonoTime not_before_{};           // after a failed try
+    MonoTime election_seen_at_{};     // one began, as far as this node knows
     LeaderEpoch highest_seen_;
     std::optional<KnownLeader> known_leader_;
     std::optional<Error> trouble_;

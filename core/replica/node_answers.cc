@@ -234,6 +234,7 @@ void ReplicaNode::on_release(const peer::PeerChannel& channel, const peer::Relea
     if (!is_own || store_.is_blank()) return;
     follower_lease_.on_release(release.leader_epoch, env_.clock.now());
     known_leader_.reset();
+    election_seen_at_ = env_.clock.now();
     if (release.successor == options_.self) stand_now_ = true;
     if (release.successor != options_.self && !stopping_) {
         // The successor goes first.
@@ -263,6 +264,7 @@ Result<void> ReplicaNode::on_prepare(Fiber& fiber, peer::PeerChannel& channel,
     step_down("it votes for node " + std::to_string(channel.peer().value));
     follower_.end();
     known_leader_.reset();
+    election_seen_at_ = env_.clock.now();
     const Result<void> promised =
         store_.promise(fiber, prepare.leader_epoch, channel.peer());
     election_.wake();

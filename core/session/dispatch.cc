@@ -67,7 +67,7 @@ void Dispatch::handle_early(const wire::FrameView& frame) {
 }
 
 void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
-    const std::shared_ptr<Serving> serving = enter();
+    std::shared_ptr<Serving> serving = enter();
     if (Op{frame.op} != Op::PULL && serving) serving->delivery.on_other_frame(session_);
     Reply reply;
     if (!open_request(frame, reply)) return;
@@ -75,6 +75,11 @@ void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
         wait_until_all_started(fiber);
         // One of them closes the connection, or it is closed: this one is not executed.
         if (!may_start()) return;
+    }
+    if (serving == nullptr && reply.op() != Op::CONNECT && reply.op() != Op::PING) {
+        wait_for_leader(fiber, reply);
+        if (!may_start()) return;
+        serving = enter();
     }
     const Result<void> allowed = context_.gate.check(reply.op());
     switch (reply.op()) {
@@ -253,6 +258,12 @@ void Dispatch::wait_until_all_started(Fiber& fiber) {
         const Result<void> waited = started_.wait(fiber, NEVER, CancelMode::DEFERRED);
         MORTAR_ASSERT(waited.ok());
     }
+}
+
+// The answer is in time all the same (contract R2); only a PULL may wait longer.
+void Dispatch::wait_for_leader(Fiber& fiber, const Reply& reply) {
+    if (reply.op() != Op::PULL) watch_deadline(reply);
+    context_.gate.await_leader(fiber, deadline_after(context_.env.clock, LEADER_WAIT_MAX));
 }
 
 void Dispatch::watch_deadline(const Reply& reply) {

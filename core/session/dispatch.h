@@ -9,7 +9,7 @@
 // Errors:   answered as ERR with the op of the request; what Gate::check says; a frame that is not one of ours ends the
 //           connection by its code. READ_ONLY_DEGRADED when time ran out (what has started goes on,
 //           what has not never does); QUOTA_EXCEEDED when too many connections wait like that.
-// Suspends: handle, while a request before this one has not started.
+// Suspends: handle, while a request before this one has not started, and during an election.
 // Source:   contract S1, R1, R2, C1; wire protocol 2.
 #pragma once
 
@@ -76,6 +76,7 @@ class Dispatch {
     void run_requests(Fiber& fiber);
     bool may_start() const { return !closed_ && !replies_->is_closing(); }
     void wait_until_all_started(Fiber& fiber);
+    void wait_for_leader(Fiber& fiber, const Reply& reply);
     void watch_deadline(const Reply& reply);
     void on_deadline();
 

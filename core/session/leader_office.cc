@@ -119,6 +119,10 @@ std::shared_ptr<Serving> LeaderOffice::serving() const {
     return {door_, serving_.get()};
 }
 
+void LeaderOffice::await_leader(Fiber& fiber, MonoTime deadline) const {
+    if (door_ == nullptr) replica_->await_leader(fiber, deadline);
+}
+
 Result<void> LeaderOffice::check(wire::Op op) const {
     const bool settles = op == wire::Op::ACK || op == wire::Op::NACK;
     MORTAR_TRY(op == wire::Op::PUB ? replica_->check_publish()

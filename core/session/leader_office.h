@@ -36,6 +36,7 @@ class LeaderOffice final : public Office, public Gate {
     bool has_pending() const override;
 
     std::shared_ptr<Serving> serving() const override;
+    void await_leader(Fiber& fiber, MonoTime deadline) const override;
     Result<void> check(wire::Op op) const override;
     ProducePace& pace() const override { return *pace_; }
     // For /stats and checkers; nothing while this node does not lead.

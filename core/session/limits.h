@@ -38,6 +38,8 @@ inline constexpr std::size_t LINGER_BYTES_MAX = 32u << 20;
 
 // Of DECLARE, SUB and HEARTBEAT, from the frame to the answer: quorum_timeout.
 inline constexpr Duration REQUEST_TIMEOUT = milliseconds(2000);
+// While an election is under way a request waits: the client would come back later than its end otherwise.
+inline constexpr Duration LEADER_WAIT_MAX = milliseconds(1000);
 // Connections of which such a request may be under way at one time; each holds a fiber for it.
 inline constexpr std::size_t REQUEST_FIBERS_MAX = 4096;
 inline constexpr std::size_t CONNECTION_FIBERS = 2;  // reader and writer

@@ -333,6 +333,54 @@ TEST(ReplicaNode, a_stopping_leader_hands_over) {
     EXPECT_TRUE(cluster.run_until([&] { return leader->has_ended; }, seconds(2)));
 }
 
+TEST(ReplicaNode, who_asks_during_an_election_hears_its_winner) {
+    Cluster cluster;
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    cluster.world.run_for(seconds(2));
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    Cluster::Node& asked = cluster[2];
+    cluster[0].replica->stop();
+    ASSERT_TRUE(
+        cluster.run_until([&] { return !asked.replica->status().leader; }, milliseconds(300)));
+    const MonoTime began = cluster.world.now();
+    std::optional<NodeId> heard;
+    std::optional<MonoTime> heard_at;
+    asked.sim.env().scheduler.spawn("client", [&](Fiber& fiber) {
+        asked.replica->await_leader(fiber, asked.sim.clock().now() + seconds(1));
+        heard = asked.replica->status().leader;
+        heard_at = cluster.world.now();
+    });
+    ASSERT_TRUE(cluster.run_until([&] { return heard_at.has_value(); }, seconds(2)));
+    ASSERT_TRUE(heard.has_value());
+    EXPECT_EQ(*heard, NodeId(1));
+    // It is told at once, not with the next heartbeat.
+    EXPECT_LT((*heard_at - began).ns, HEARTBEAT_INTERVAL.ns);
+}
+
+TEST(ReplicaNode, nobody_waits_for_a_leader_that_is_not_to_be_expected) {
+    Cluster cluster;
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    cluster[0].kill(false);
+    cluster[1].kill(false);
+    Cluster::Node& alone = cluster[2];
+    const auto ask = [&] {
+        std::optional<Duration> took;
+        alone.sim.env().scheduler.spawn("client", [&](Fiber& fiber) {
+            const MonoTime began = cluster.world.now();
+            alone.replica->await_leader(fiber, alone.sim.clock().now() + seconds(1));
+            took = cluster.world.now() - began;
+        });
+        EXPECT_TRUE(cluster.run_until([&] { return took.has_value(); }, seconds(2)));
+        return took.value_or(seconds(9));
+    };
+    ASSERT_TRUE(cluster.run_until([&] { return !alone.replica->status().leader; }, seconds(2)));
+    EXPECT_GT(ask().ns, milliseconds(900).ns);
+    cluster.world.run_for(LEADER_HOPE);
+    EXPECT_EQ(ask().ns, 0);
+}
+
 TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
     Cluster cluster;
     cluster.start_all();

@@ -236,15 +236,25 @@ class SessionTest : public ::testing::Test {
     FakeDelivery delivery;
     TopicKeeper keeper{env, metadata, table};
     DeclareHandler declare{metadata, table, keeper, 4};
-    // This node leads, for ever.
+    // This node leads, until a test takes `served` away.
     struct OpenGate : Gate {
         OpenGate(Serving parts, ProducePace& producers)
             : served(std::make_shared<Serving>(parts)), paced(producers) {}
         std::shared_ptr<Serving> serving() const override { return served; }
-        Result<void> check(wire::Op) const override { return {}; }
         ProducePace& pace() const override { return paced; }
+        void await_leader(Fiber& fiber, MonoTime deadline) const override {
+            ++wait_count;
+            while (served == nullptr && election_ended.wait(fiber, deadline).ok()) {
+            }
+        }
+        Result<void> check(wire::Op) const override {
+            if (served != nullptr) return {};
+            return make_error(ErrorCode::STALE_LEADER_EPOCH, "leader unknown epoch=7");
+        }
         std::shared_ptr<Serving> served;
         ProducePace& paced;
+        mutable Event election_ended;
+        mutable int wait_count = 0;
     };
     OpenGate gate{Serving{delivery, publisher, declare}, pace};
     ClientAuth auth;
@@ -267,6 +277,41 @@ TEST_F(SessionTest, connects_and_answers_ping) {
     world.run_for(seconds(5));
     EXPECT_EQ(server->connection_count(), 0u);
     EXPECT_EQ(delivery.closed_count, 1);
+}
+
+TEST_F(SessionTest, a_request_waits_for_the_end_of_an_election) {
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        const auto office = std::exchange(gate.served, nullptr);
+        // Contract R3: these are answered by any node.
+        EXPECT_EQ(c.ask(fiber, frame_of(wire::Ping{})).code, NO_ERROR);
+        EXPECT_EQ(gate.wait_count, 0);
+        c.must_send(fiber, pub_frame(5, 1, "hello"));
+        EXPECT_TRUE(c.is_silent_for(fiber, milliseconds(300)));
+        EXPECT_EQ(gate.wait_count, 1);
+        gate.served = office;
+        gate.election_ended.notify_all();
+        sleep(fiber, milliseconds(10));
+        log().flush();
+        EXPECT_EQ(c.read(fiber).code, NO_ERROR);
+    });
+    world.run_for(seconds(5));
+}
+
+TEST_F(SessionTest, an_election_without_end_is_told_in_time) {
+    client([this](Fiber& fiber) {
+        RawClient c(fiber, clients);
+        c.connect(fiber);
+        const auto office = std::exchange(gate.served, nullptr);
+        c.must_send(fiber, pub_frame(5, 1, "hello"));
+        EXPECT_TRUE(c.is_silent_for(fiber, LEADER_WAIT_MAX - milliseconds(100)));
+        const Answer answer = c.read(fiber);
+        EXPECT_EQ(answer.code, ErrorCode::STALE_LEADER_EPOCH);
+        EXPECT_EQ(answer.text, "leader unknown epoch=7");
+        gate.served = office;
+    });
+    world.run_for(seconds(5));
 }
 
 TEST_F(SessionTest, publishes_from_socket_to_ok) {

@@ -145,8 +145,10 @@ void add_produce(CLI::App& app, Arguments& arguments) {
     command->add_option("--key-sep", produce.key_separator,
                         "what stands between key and value of a line; a line without it is "
                         "published without a key, and counted");
-    command->add_option("--ack-log", produce.ack_log,
-                        "write a line `partition sequence line_number` for each acknowledged line");
+    command->add_option(
+        "--ack-log", produce.ack_log,
+        "write a line `partition sequence line_number leader_epoch unix_ms` for each "
+        "acknowledged line: who answered it, and when");
     command->add_option("--outstanding", produce.outstanding_max, "messages under way at most")
         ->check(CLI::Range(1u, 65536u))
         ->capture_default_str();

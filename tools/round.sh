@@ -1,18 +1,24 @@
-# round: what quickstart and killround share: a broker on free ports, lines published while it is killed, and the proof
-# that every acknowledged line came back in order, once and intact. Sourced, not run. The caller sets:
+# round: what quickstart, killround and tests share: one broker or a cluster on free ports, lines published while it is hit, and
+# the proof that every acknowledged line came back in order, once and intact. Sourced, not run. The caller sets:
 #   bin    folder of the programs       work   an empty folder for everything that a run leaves
-# Sets: addr, admin, broker_pid.
+#   nodes  1 (default) or 3
+# Sets: addr, admin (of one broker), broker_pid (of one broker).
 
 export LC_ALL=C
+nodes=${nodes:-1}
+round_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
+is_port_free() { ! (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 # No listener there now. Somebody may still take it before the broker does: start_broker then says so.
 free_port() {
     local port
     while :; do
         port=$((20000 + RANDOM % 20000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+        ! is_port_free $port || { echo "$port"; return; }
     done
 }
+
+# --- one broker
 
 write_config() {
     addr=127.0.0.1:$(free_port)
@@ -45,12 +51,61 @@ kill_broker() {
     return 0
 }
 
-# The broker goes and comes; a signal to the script ends what it started.
+# --- a cluster
+
+cluster() { "$round_tools/cluster" --dir "$work/cluster" --bin "$bin" "$@"; }
+
+up_cluster() {
+    local base offset
+    while :; do
+        base=$(free_port)
+        for offset in 0 1 2 10 11 12 20 21 22; do
+            is_port_free $((base + offset)) || continue 2
+        done
+        break
+    done
+    addr=127.0.0.1:$base,127.0.0.1:$((base + 10)),127.0.0.1:$((base + 20))
+    admin=127.0.0.1:$((base + 2))
+    cluster --base-port "$base" up >"$work/up" || { cat "$work/up" >&2; return 3; }
+}
+
+# Sets leader and leader_epoch, once there is one.
+find_leader() {
+    local end=$((SECONDS + 60))
+    while [ $SECONDS -lt $end ]; do
+        read -r leader leader_epoch < <(cluster status | awk '$4 == "leader" { print $1, $5 }') && return
+    done
+    echo "no node leads" >&2
+    return 3
+}
+
+# hit_nodes SIGNAL NODE...: at once, for the load does not wait; KILL also waits until they are gone. Sets hit_ms.
+hit_nodes() {
+    local signal=$1 n pids=()
+    shift
+    for n in "$@"; do pids+=("$(<"$work/cluster/node$n/pid")"); done
+    hit_ms=$(now_ms)
+    kill "-$signal" "${pids[@]}" || return 3
+    for n in "${pids[@]}"; do
+        while [ "$signal" = KILL ] && kill -0 "$n" 2>/dev/null; do sleep 0.01; done
+    done
+}
+
+# --- both
+
+up() {
+    if [ "$nodes" -eq 1 ]; then write_config && start_broker; else up_cluster; fi
+}
+
+# Whatever runs; a signal to the script ends what it started.
 stop_all() {
     local pid
     for pid in ${producer_pid:-} ${broker_pid:-}; do kill -9 "$pid" 2>/dev/null; done
+    [ ! -f "$work/cluster/cluster" ] || cluster kill all >/dev/null 2>&1
     return 0
 }
+
+now_ms() { echo $((${EPOCHREALTIME/./} / 1000)); }
 
 mq() {
     "$bin/mortarmq" --addr "$addr" --admin "$admin" --connect-timeout 60 "$@"
@@ -60,39 +115,58 @@ acked_count() {
     if [ -f "$1" ]; then wc -l <"$1"; else echo 0; fi
 }
 
-# publish_through_kill TOPIC FILE LINES KILL_AFTER: publishes FILE and kills the broker once KILL_AFTER lines are
-# acknowledged; publishing goes on into the dead broker and finishes when it is back. Sets killed_at.
-publish_through_kill() {
-    local topic=$1 file=$2 lines=$3 kill_after=$4
-    local acks=$work/$topic.acks
+# publish_through TOPIC FILE AFTER OUTSTANDING HIT...: publishes FILE and runs HIT once AFTER lines are acknowledged; publishing
+# goes on meanwhile and must finish. The status is that of HIT, or the producer's.
+publish_through() {
+    local topic=$1 file=$2 after=$3 outstanding=$4 acks=$work/$1.acks
+    shift 4
     rm -f "$acks"
-    mq --json produce "$topic" "$file" --ack-log "$acks" --outstanding 256 >"$work/$topic.produce.json" 2>"$work/$topic.produce.err" &
+    mq --json produce "$topic" "$file" --ack-log "$acks" --outstanding "$outstanding" \
+        >"$work/$topic.produce.json" 2>"$work/$topic.produce.err" &
     producer_pid=$!
-    while [ "$(acked_count "$acks")" -lt "$kill_after" ]; do
-        kill -0 "$producer_pid" 2>/dev/null || break
-    done
-    kill_broker
-    killed_at=$(acked_count "$acks")
-    start_broker || return 3
+    while [ "$(acked_count "$acks")" -lt "$after" ] && kill -0 "$producer_pid" 2>/dev/null; do sleep 0.002; done
+    "$@" || return 3
     wait "$producer_pid"
     local status=$?
     producer_pid=
-    [ "$status" -eq 0 ] || { cat "$work/$topic.produce.err" >&2; return "$status"; }
-    [ "$killed_at" -lt "$lines" ] || echo "note: all $lines lines were acknowledged before the kill" >&2
+    [ "$status" -eq 0 ] || cat "$work/$topic.produce.err" >&2
+    return "$status"
 }
 
 # consume_all TOPIC: everything that the topic holds, as `sequence <tab> line`: what was acknowledged, then what is there
-# beyond it. What the first of the two runs settled must not come again in the second.
+# beyond it. What the first of the two runs settled must not come again in the second. What a group has settled is known to the
+# leader alone as yet: when another one took over meanwhile, a new group begins anew.
 consume_all() {
-    local topic=$1 group=$1-check count
+    local topic=$1 count group try term= status
     count=$(acked_count "$work/$topic.acks")
-    mq consume "$topic" --group "$group" --count "$count" --timeout 60 --format '%s\t%v\n' \
-        >"$work/$topic.consumed" 2>"$work/$topic.consume.err" &&
-        mq consume "$topic" --group "$group" --timeout 1 --format '%s\t%v\n' \
-            >>"$work/$topic.consumed" 2>>"$work/$topic.consume.err"
-    local status=$?
+    for try in 1 2 3; do
+        group=$topic-check$try
+        [ "$nodes" -eq 1 ] || { find_leader && term=$leader_epoch; } || return 3
+        mq consume "$topic" --group "$group" --count "$count" --timeout 60 --format '%s\t%v\n' \
+            >"$work/$topic.consumed" 2>"$work/$topic.consume.err" &&
+            mq consume "$topic" --group "$group" --timeout 1 --format '%s\t%v\n' \
+                >>"$work/$topic.consumed" 2>>"$work/$topic.consume.err"
+        status=$?
+        [ "$nodes" -gt 1 ] && find_leader && [ "$term" != "$leader_epoch" ] || break
+    done
     [ "$status" -eq 0 ] || cat "$work/$topic.consume.err" >&2
     return "$status"
+}
+
+# silence TOPIC FROM_MS: of the acknowledgements after that moment: how long the longest silence before one of them lasted, when
+# it ended, and whether a leader of a newer epoch answered (1 or 0). Nothing when none came.
+silence() {
+    awk -F '\t' -v from="$2" '
+        BEGIN { before = from }
+        epoch == "" || $5 + 0 <= from { epoch = $4 }
+        $5 + 0 <= from { before = $5; next }
+        {
+            if ($4 + 0 > epoch + 0) newer = 1
+            if ($5 - before >= longest) { longest = $5 - before; end = $5 }
+            before = $5
+            some = 1
+        }
+        END { if (some) printf "%d %.0f %d\n", longest, end, newer }' before="$2" "$work/$1.acks"
 }
 
 # verify TOPIC FILE: compares. Prints the counts, or every kind of violation with its first place; 1 when there is any.

@@ -46,9 +46,9 @@ grep -q "tools/cluster kill leader" "$work/out" || fail "--help has no examples"
 expect 2; says "say what to do"
 expect 2 frobnicate; says "frobnicate"
 expect 2 up 1; says "takes no '1'"
-expect 2 kill; says "takes one node"
+expect 2 kill; says "takes nodes"
 expect 2 kill 4; says "no node '4'"
-expect 2 kill 1 2
+expect 2 kill 1 all; says "'all' stands alone"
 expect 2 --frob up; says "--frob"
 expect 2 up --dir; says "--dir needs a value"
 for port in 0 x 65514 -1 123456; do expect 2 --base-port $port up; says "--base-port $port"; done
@@ -117,6 +117,21 @@ expect 3 --dir "$dir" kill 1; says "node 1 does not run"
 alive $stranger || fail "a stranger was killed"
 expect 3 --dir "$dir" --wait 0 start 2; says "runs already"
 expect 1 --dir "$dir" --wait 0 start 1
+third=$(cat "$dir/node3/pid")
+expect 0 --dir "$dir" kill 3 1 3
+[ "$(grep -cE '^node [13] killed at 20[0-9-]+T[0-9:]+\.[0-9]{3}Z$' "$work/out")" -eq 2 ] || fail "kill does not tell what it did"
+alive "$third" && fail "kill of two kills one"
+expect 3 --dir "$dir" kill 2 3; says "node 3 does not run"
+alive "$(cat "$dir/node2/pid")" || fail "kill of a node that runs and one that does not kills one"
+expect 1 --dir "$dir" --wait 0 start all
+[ "$(grep -cE '^node [13] started at ' "$work/out")" -eq 2 ] || fail "start all does not start those that do not run"
+expect 3 --dir "$dir" --wait 0 start all; says "no node for 'start all'"
+third=$(cat "$dir/node3/pid")
+expect 0 --dir "$dir" stop 3
+grep -q '^node 3 told to stop at ' "$work/out" || fail "stop does not tell what it did"
+alive "$third" && fail "stop does not stop"
+expect 3 --dir "$dir" stop 3; says "node 3 does not run"
+expect 1 --dir "$dir" --wait 0 start 3
 expect 0 --dir "$dir" pause 3
 second=$(cat "$dir/node2/pid")
 expect 0 --dir "$dir" down

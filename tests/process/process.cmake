@@ -40,6 +40,14 @@ add_test(NAME process.broker_arguments COMMAND ${PROCESS_DIR}/broker_arguments_t
 add_test(NAME process.sim_arguments COMMAND ${PROCESS_DIR}/sim_arguments_test.sh $<TARGET_FILE:sim>)
 add_test(NAME process.killround COMMAND ${CMAKE_SOURCE_DIR}/tools/killround --rounds 1 --bin ${CMAKE_BINARY_DIR}/bin)
 set_tests_properties(process.killround PROPERTIES TIMEOUT 300)
+# How soon writes go on is judged where nothing else runs; here it only must.
+foreach(hit "kill leader" "kill two" "kill all" "stop leader")
+  string(REPLACE " " "_" name ${hit})
+  separate_arguments(words UNIX_COMMAND "--${hit}")
+  add_test(NAME process.killround_${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/killround --nodes 3 ${words} --rounds 1
+    --within 60000 --bin ${CMAKE_BINARY_DIR}/bin)
+  set_tests_properties(process.killround_${name} PROPERTIES TIMEOUT 300)
+endforeach()
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME process.determinism COMMAND ${PROCESS_DIR}/determinism.sh ${CMAKE_SOURCE_DIR} $<TARGET_FILE:sim>
     ${CMAKE_SOURCE_DIR}/build-debug/bin/sim ${CMAKE_SOURCE_DIR}/build-asan/bin/sim)

@@ -16,7 +16,7 @@ fi
 
 work=$(mktemp -d)
 broker=
-trap '[ -z "$broker" ] || kill -9 "$broker" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'tools/cluster down >/dev/null 2>&1; [ -z "$broker" ] || kill -9 "$broker" 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 3
 ln -s "$root/tools" tools
 ln -s "$root/tests" tests
@@ -40,12 +40,16 @@ while IFS= read -r line; do
             build/bin/mortarmqd --dev >"$work/broker.out" 2>&1 &
             broker=$!
             for _ in $(seq 100); do (exec 3<>/dev/tcp/127.0.0.1/7188) 2>/dev/null && break; sleep 0.1; done ;;
+        "tools/cluster "*)
+            MORTAR_BIN=$bin timeout 300 bash -c "$line" >"$work/output" 2>&1 || fail "$line" ;;
         build/bin/* | printf\ * | "tools/mutants --list")
             timeout 300 bash -c "$line" >"$work/output" 2>&1 || fail "$line" ;;
         *) fail "no test runs this command of README.md: $line" ;;
     esac
     case "$line" in
         *"consume orders"*) [ "$(sort "$work/output" | grep -cE 'one|two|three')" -eq 3 ] || fail "$line: not the three lines" ;;
+        *"consume events"*) [ "$(sort "$work/output" | grep -cE 'one|two|three')" -eq 3 ] || fail "$line: not the three lines" ;;
+        *"tools/cluster status"*) grep -q ' leader ' "$work/output" || fail "$line: nobody leads" ;;
         *"topics list"*) grep -q orders "$work/output" || fail "$line: no orders" ;;
     esac
 done <<<"$commands"

@@ -128,8 +128,9 @@ class Production {
         latencies_us_.push_back(
             static_cast<std::uint64_t>((session_.env.clock.now() - began).to_us()));
         if (ack_log_ == nullptr) return;
-        fmt::print(ack_log_, "{}\t{}\t{}\n", result->partition.value, result->sequence.value,
-                   number);
+        fmt::print(ack_log_, "{}\t{}\t{}\t{}\t{}\n", result->partition.value,
+                   result->sequence.value, number, result->leader_epoch.value,
+                   session_.env.clock.wall_unix_ms());
         // Whoever follows the log wants to see an acknowledged line when it is one.
         if (std::fflush(ack_log_) != 0) is_ack_log_lost_ = true;
     }

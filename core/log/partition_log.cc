@@ -129,6 +129,59 @@ class LogOnDisk final : public PartitionLog {
         return stats;
     }
 
+    std::optional<DamagedPart> damaged_part() const override {
+        if (!faulty_from_) return std::nullopt;
+        const auto next = std::upper_bound(
+            segments_.begin(), segments_.end(), *faulty_from_,
+            [](Sequence s, const auto& segment) { return s < segment->base_sequence(); });
+        DamagedPart part;
+        part.first = next == segments_.begin() ? Sequence(1) : (*(next - 1))->base_sequence();
+        part.is_at_end = next == segments_.end();
+        part.last = part.is_at_end ? end().last : Sequence((*next)->base_sequence().value - 1);
+        MORTAR_ASSERT(part.last >= *faulty_from_);
+        return part;
+    }
+    Result<std::vector<EpochRun>> runs_behind_damage(Fiber& fiber) override {
+        const std::optional<DamagedPart> part = damaged_part();
+        MORTAR_ASSERT(part.has_value());
+        MORTAR_TRY(writer_.flush(fiber));
+        std::vector<EpochRun> runs;
+        const std::vector<std::shared_ptr<Segment>> segments = segments_;
+        for (std::size_t i = 0; i < segments.size(); ++i) {
+            if (segments[i]->base_sequence() < part->first) continue;
+            const Sequence last = i + 1 == segments.size()
+                                      ? end().last
+                                      : Sequence(segments[i + 1]->base_sequence().value - 1);
+            MORTAR_TRY(add_runs(fiber, *segments[i], last, runs));
+        }
+        return runs;
+    }
+    Result<Scrubbed> scrub(Fiber& fiber, Sequence from, std::uint64_t max_bytes) override {
+        const auto next = segment_behind(from);
+        if (faulty_from_ || from > flushed_.sequence || next == segments_.begin())
+            return Scrubbed{};
+        const std::shared_ptr<Segment> segment = *(next - 1);
+        Sequence last = flushed_.sequence;
+        if (next != segments_.end())
+            last = std::min(last, Sequence((*next)->base_sequence().value - 1));
+        const std::uint64_t cut_count = cut_count_;
+        // Nobody else reads there, mostly: it does not stay open for this.
+        const bool was_open = segment->is_open();
+        if (from == segment->base_sequence()) MORTAR_TRY(scrub_head(fiber, *segment));
+        const Result<RecordBatch> batch = segment->read(fiber, from, last, max_bytes);
+        if (!was_open) segment->close_file();
+        if (cut_count_ != cut_count) return cut_away(from);
+        if (batch.is(ErrorCode::CHECKSUM_MISMATCH))
+            become_faulty(segment->mismatched(), batch.error());
+        if (!batch.ok()) return batch.error();
+        Scrubbed scrubbed;
+        scrubbed.last = batch->records.back().sequence;
+        scrubbed.record_count = batch->records.size();
+        for (const Record& record : batch->records)
+            scrubbed.size_bytes += record_bytes(record);
+        return scrubbed;
+    }
+
     Result<void> cut(Fiber& fiber, Sequence keep_through) override {
         MORTAR_TRY(take_turn(fiber, CancelMode::ALLOWED));
         cutting_ = true;
@@ -279,6 +332,41 @@ class LogOnDisk final : public PartitionLog {
         return std::upper_bound(
             segments_.begin(), segments_.end(), sequence,
             [](Sequence s, const auto& segment) { return s < segment->base_sequence(); });
+    }
+
+    // --- damage
+
+    // A bad record costs no other; what then shows an older leader_epoch than one before it was never a record of this log.
+    static Result<void> add_runs(Fiber& fiber, Segment& segment, Sequence last,
+                                 std::vector<EpochRun>& runs) {
+        RecordScan scan(MORTAR_TRY(segment.file(fiber)), SEGMENT_HEAD_BYTES, SCAN_BLOCK_BYTES_MAX);
+        Sequence expected = segment.base_sequence();
+        while (expected <= last) {
+            auto found = MORTAR_TRY(scan.next(fiber, expected));
+            if (!found)
+                found = MORTAR_TRY(scan.search(fiber, expected, last, false, UINT64_MAX));
+            if (!found) break;
+            const LeaderEpoch leader_epoch = found->record.leader_epoch;
+            const Sequence sequence = found->record.sequence;
+            while (!runs.empty() && runs.back().leader_epoch > leader_epoch)
+                runs.pop_back();
+            if (runs.empty() || runs.back().leader_epoch < leader_epoch)
+                runs.push_back({leader_epoch, sequence, sequence});
+            runs.back().last = sequence;
+            expected = sequence.next();
+        }
+        return {};
+    }
+
+    // Whatever it says now, this program wrote and synced a head that it reads.
+    Result<void> scrub_head(Fiber& fiber, Segment& segment) {
+        std::array<std::byte, SEGMENT_HEAD_BYTES> head;
+        const std::shared_ptr<File> file = MORTAR_TRY(segment.file(fiber));
+        const std::size_t count = MORTAR_TRY(file->read_at(fiber, 0, head));
+        if (count == head.size() && head == segment_head()) return {};
+        Error error = make_error(ErrorCode::CHECKSUM_MISMATCH, segment.path() + ": no segment head");
+        become_faulty(segment.base_sequence(), error);
+        return error;
     }
 
     // --- cut

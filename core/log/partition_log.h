@@ -105,6 +105,17 @@ class PartitionLog {
     // Of the record; errors as of read_bytes.
     virtual Result<LeaderEpoch> epoch_at(Fiber& fiber, Sequence sequence) = 0;
     virtual LogStats stats() const = 0;
+    // While faulty_from() is set; what replaces it is written by segment_rewrite.h, after close.
+    virtual std::optional<DamagedPart> damaged_part() const { return std::nullopt; }
+    // What can be read from the damaged part's first record on. Only of a faulty log.
+    virtual Result<std::vector<EpochRun>> runs_behind_damage(Fiber&) {
+        return std::vector<EpochRun>{};
+    }
+    // Reads what is flushed from disk, also what memory holds, about max_bytes from `from` on; nothing at the end. Damage that
+    // it meets: as of read.
+    virtual Result<Scrubbed> scrub(Fiber&, Sequence /*from*/, std::uint64_t /*max_bytes*/) {
+        return Scrubbed{};
+    }
 
     // Takes away what stands behind keep_through (<= last_sequence()). Nobody else appends meanwhile.
     virtual Result<void> cut(Fiber& fiber, Sequence keep_through) = 0;

@@ -18,6 +18,27 @@ struct LogEnd {
     bool operator==(const LogEnd&) const = default;
 };
 
+// Of a log with a bad record: the records that are fetched anew together, those of one segment. last: as far as the log claims.
+struct DamagedPart {
+    Sequence first;
+    Sequence last;
+    bool is_at_end = false;  // of the last segment
+    bool operator==(const DamagedPart&) const = default;
+};
+// Readable records of one leader_epoch, from the first to the last; there may be bad ones between them.
+struct EpochRun {
+    LeaderEpoch leader_epoch;
+    Sequence first;
+    Sequence last;
+    bool operator==(const EpochRun&) const = default;
+};
+// What was read and found good.
+struct Scrubbed {
+    Sequence last;  // 0: nothing
+    std::uint64_t record_count = 0;
+    std::uint64_t size_bytes = 0;
+};
+
 struct RecordBytes {
     Sequence first;
     Sequence last;

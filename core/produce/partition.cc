@@ -178,6 +178,20 @@ Result<void> Partition::make_durable(Fiber& fiber) {
     return log->make_durable(fiber);
 }
 
+Result<std::vector<EpochRun>> Partition::runs_behind_damage(Fiber& fiber) {
+    const std::shared_ptr<PartitionLog> log = log_;
+    return log->runs_behind_damage(fiber);
+}
+
+Result<void> Partition::repair(Fiber& fiber, Sequence through, const FetchRecords& fetch) {
+    return table_.repair(fiber, key_, through, fetch);
+}
+
+Result<Scrubbed> Partition::scrub(Fiber& fiber, Sequence from, std::uint64_t max_bytes) {
+    const std::shared_ptr<PartitionLog> log = log_;
+    return log->scrub(fiber, from, max_bytes);
+}
+
 PartitionTable::PartitionTable(Env& env, LogOptions options)
     : env_(env),
       log_options_(std::move(options)),
@@ -259,10 +273,14 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& f
     return opened;
 }
 
-std::unique_ptr<Partition> PartitionTable::make_closed(PartitionKey key, const Error& error) {
+void PartitionTable::report_unopened(PartitionKey key, const Error& error) {
     env_.log.error("partition_not_opened", {{"partition", partition_name(key)},
                                             {"reason", error.to_string()},
                                             {"advice", "check the disk; it is tried again"}});
+}
+
+std::unique_ptr<Partition> PartitionTable::make_closed(PartitionKey key, const Error& error) {
+    report_unopened(key, error);
     auto log = std::make_shared<UnopenedLog>(env_, partition_folder(key), error);
     auto partition = std::make_unique<Partition>(*this, key, std::move(log), ProducerWindows());
     partition->is_end_known_ = false;
@@ -499,22 +517,96 @@ Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
         if (closed.is(ErrorCode::CANCELLED)) return closed;
         partition->log_ended_ = true;
     }
-    Opened opened = MORTAR_TRY(open_log_and_windows(fiber, key));
-    partition->log_ = std::move(opened.log);
-    partition->lost_committed_ = false;
-    partition->is_end_known_ = true;
-    partition->raise_commit_floor(opened.known_committed);
-    partition->windows_ = std::move(opened.windows);
-    partition->log_ended_ = partition->reopening_ = partition->quarantine_reported_ = false;
-    attach(*partition);
-    count_unflushed(*partition);
-    on_state_changed(*partition);
+    take_opened(*partition, MORTAR_TRY(open_log_and_windows(fiber, key)));
     MORTAR_SOMETIMES(!partition->is_quarantined(), "partition: log opened again after a failure");
-    env_.log.info("partition_reopened",
-                  {{"partition", partition_name(key)},
-                   {"last_sequence", std::to_string(partition->log_->last_sequence().value)}});
-    partition->committed_.notify_all();
     return {};
+}
+
+void PartitionTable::take_opened(Partition& partition, Opened opened) {
+    partition.log_ = std::move(opened.log);
+    partition.lost_committed_ = false;
+    partition.is_end_known_ = true;
+    partition.raise_commit_floor(opened.known_committed);
+    partition.windows_ = std::move(opened.windows);
+    partition.log_ended_ = partition.reopening_ = partition.quarantine_reported_ = false;
+    attach(partition);
+    count_unflushed(partition);
+    on_state_changed(partition);
+    env_.log.info("partition_reopened",
+                  {{"partition", partition_name(partition.key_)},
+                   {"last_sequence", std::to_string(partition.log_->last_sequence().value)}});
+    partition.committed_.notify_all();
+}
+
+// --- repair
+
+Result<void> PartitionTable::repair(Fiber& fiber, PartitionKey key, Sequence through,
+                                    const FetchRecords& fetch) {
+    if (!repairing_.insert(key).second)
+        return make_error(ErrorCode::LOG_CLOSED, partition_name(key) + " is being repaired");
+    Result<void> done = repair_part(fiber, key, through, fetch);
+    repairing_.erase(key);
+    return done;
+}
+
+Result<void> PartitionTable::repair_part(Fiber& fiber, PartitionKey key, Sequence through,
+                                         const FetchRecords& fetch) {
+    const auto changed = [&] {
+        return make_error(ErrorCode::LOG_CLOSED, partition_name(key) + " changed meanwhile");
+    };
+    Partition* partition = find(key);
+    if (partition == nullptr || partition->is_closed()) return changed();
+    const std::shared_ptr<PartitionLog> log = partition->log_;
+    const std::optional<DamagedPart> part = log->damaged_part();
+    if (!part || through < part->first || through > part->last) return changed();
+    SegmentRewrite rewritten =
+        MORTAR_TRY(SegmentRewrite::begin(fiber, env_, partition_folder(key), *part));
+    while (rewritten.last() < through) {
+        const ByteVector records =
+            MORTAR_TRY(fetch(fiber, rewritten.last().next(), through));
+        MORTAR_TRY(rewritten.add(fiber, records));
+    }
+    if (rewritten.last() > through)
+        return make_error(ErrorCode::MALFORMED_PAYLOAD, "more records than asked for");
+    MORTAR_TRY(rewritten.sync(fiber));
+
+    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
+    partition = find(key);
+    if (partition == nullptr || partition->log_ != log || partition->is_closed() ||
+        log->damaged_part() != part)
+        return changed();
+    return put_in_place(fiber, *partition, std::move(rewritten));
+}
+
+// With topology_ held: nobody else opens, closes or removes it.
+Result<void> PartitionTable::put_in_place(Fiber& fiber, Partition& partition,
+                                          SegmentRewrite rewritten) {
+    // What it still had to write ends first. It stays damaged, so nothing is appended or served.
+    const Result<void> closed = close_log(fiber, partition);
+    partition.log_ended_ = true;
+    if (!closed.ok()) return closed;  // it failed, and is opened again for that
+    Result<void> placed = rewritten.put_in_place(fiber);
+    Result<Opened> opened = open_log_and_windows(fiber, partition.key_);
+    if (!opened.ok()) {
+        leave_closed(partition, opened.error());
+        return std::move(opened).error();
+    }
+    take_opened(partition, std::move(opened).value());
+    MORTAR_SOMETIMES(placed.ok() && !partition.is_quarantined(), "partition: repaired");
+    return placed;
+}
+
+// It stays closed for the time being, as if the node had just started.
+void PartitionTable::leave_closed(Partition& partition, const Error& error) {
+    report_unopened(partition.key_, error);
+    partition.log_ = std::make_shared<UnopenedLog>(env_, partition_folder(partition.key_), error);
+    partition.is_end_known_ = false;
+    partition.log_ended_ = true;
+    count_unflushed(partition);
+    start_reopening(partition);
+    if (observer_ != nullptr) observer_->on_log_failed(partition);
+    on_state_changed(partition);
+    partition.committed_.notify_all();
 }
 
 }  // namespace mortar

@@ -2,7 +2,7 @@
 // and the table of all.
 // Shape:    PartitionTable finds by (topic_id, partition), opens and removes whole topics, and
 //           opens a log again, with backoff, after a failed write or sync closed it, or a failing
-//           disk did not let it open when the node started.
+//           disk did not let it open when the node started, or after a damaged part was replaced.
 //           A partition is one of the logs that replication keeps equal on all nodes: it tells the
 //           ReplicatedLogObserver what happened, and who counts nodes moves commit_seq. Windows are
 //           fed by both kinds of append, and go back with a cut.
@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/env/env.h"
@@ -33,6 +34,7 @@
 #include "core/fiber/group.h"
 #include "core/fiber/mutex.h"
 #include "core/log/partition_log.h"
+#include "core/log/segment_rewrite.h"
 #include "core/meta/catalog.h"
 #include "core/produce/producer_window.h"
 #include "core/replica/replicated_log.h"
@@ -94,6 +96,10 @@ class Partition final : public ReplicatedLog {
     Result<void> append_bytes(ByteSpan records) override;
     Result<void> cut(Fiber& fiber, Sequence keep_through) override;
     Result<void> make_durable(Fiber& fiber) override;
+    std::optional<DamagedPart> damaged_part() const override { return log_->damaged_part(); }
+    Result<std::vector<EpochRun>> runs_behind_damage(Fiber& fiber) override;
+    Result<void> repair(Fiber& fiber, Sequence through, const FetchRecords& fetch) override;
+    Result<Scrubbed> scrub(Fiber& fiber, Sequence from, std::uint64_t max_bytes) override;
     void advance_commit(Sequence committed) override;
     // PUBs that wait for commit_seq, in order of arrival; publish owns their meaning.
     std::deque<PendingPub>& pending() { return pending_; }
@@ -175,6 +181,9 @@ class PartitionTable {
     std::vector<PartitionKey> keys() const;
     // 0 when the topic is not open here.
     std::uint16_t partition_count(TopicId topic_id) const;
+    // As of ReplicatedLog. While records are fetched the partition stays as it is: damaged, and served by nobody.
+    Result<void> repair(Fiber& fiber, PartitionKey key, Sequence through,
+                        const FetchRecords& fetch);
     // For keyless PUBs: 0, 1, .. n-1, 0, ..
     PartitionIndex next_round_robin(TopicId topic_id);
     // Flushes and closes every log; the first error, after all were closed.
@@ -208,6 +217,8 @@ class PartitionTable {
     Result<TopicPartitions> open_partitions(Fiber& fiber, const Topic& topic,
                                             OnDiskError on_disk_error);
     std::unique_ptr<Partition> make_closed(PartitionKey key, const Error& error);
+    void report_unopened(PartitionKey key, const Error& error);
+    void leave_closed(Partition& partition, const Error& error);
     Result<std::unique_ptr<PartitionLog>> open_log(Fiber& fiber, PartitionKey key);
     void attach(Partition& partition);
     Result<void> close_log(Fiber& fiber, Partition& partition);
@@ -219,6 +230,10 @@ class PartitionTable {
     void start_reopening(Partition& partition);
     Result<void> reopen(Fiber& fiber, PartitionKey key);
     Result<void> try_reopen(Fiber& fiber, PartitionKey key);
+    void take_opened(Partition& partition, Opened opened);
+    Result<void> repair_part(Fiber& fiber, PartitionKey key, Sequence through,
+                             const FetchRecords& fetch);
+    Result<void> put_in_place(Fiber& fiber, Partition& partition, SegmentRewrite rewritten);
 
     Env& env_;
     LogOptions log_options_;
@@ -231,6 +246,7 @@ class PartitionTable {
     std::map<TopicId, TopicPartitions> retired_;  // deleted; their files are still there
     std::optional<TopicId> opening_;              // until its partitions stand in topics_
     bool opening_is_retired_ = false;             // it was deleted meanwhile
+    std::set<PartitionKey> repairing_;            // a fiber writes a segment of it anew
     std::uint64_t unflushed_bytes_ = 0;
     std::size_t opened_count_ = 0;
     Mutex topology_;  // one opens, removes or reopens at a time

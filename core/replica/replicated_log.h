@@ -14,6 +14,7 @@
 // Source:   design 4.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,10 @@ struct MetadataSnapshot {
     Sequence through;
     std::shared_ptr<const ByteVector> bytes;
 };
+
+// Gives records of a peer's copy, whole and in order, from the first on and none behind through; at least one.
+using FetchRecords =
+    std::function<Result<ByteVector>(Fiber& fiber, Sequence from, Sequence through)>;
 
 class ReplicatedLog {
   public:
@@ -67,6 +72,23 @@ class ReplicatedLog {
     virtual Result<void> cut(Fiber& fiber, Sequence keep_through) = 0;
     // Flushes all, and writes down that it was durable (a checkpoint): what turns out bad later is damage.
     virtual Result<void> make_durable(Fiber& fiber) = 0;
+    // What repair replaces, while faulty_from() is set. Nothing of a log that is made whole in another way (METADATA_LOG).
+    virtual std::optional<DamagedPart> damaged_part() const { return std::nullopt; }
+    // What can be read from the damaged part's first record on, ascending.
+    virtual Result<std::vector<EpochRun>> runs_behind_damage(Fiber&) {
+        return std::vector<EpochRun>{};
+    }
+    // Puts fetched records in the place of the damaged part, from its first one to through, durably and at once: a crash
+    // leaves the old ones or the new ones. Then the log is opened again: faulty still, at the next bad record, or behind
+    // through when it claims more than that. LOG_CLOSED: it changed meanwhile. DIVERGENT_COMMITTED: a sound record here is
+    // another one there. Errors of fetch and of Disk.
+    virtual Result<void> repair(Fiber&, Sequence /*through*/, const FetchRecords& /*fetch*/) {
+        return make_error(ErrorCode::DAMAGED, "this log is not repaired in place");
+    }
+    // Reads records from disk and verifies them; nothing at the end. Damage that it meets: as of read_bytes.
+    virtual Result<Scrubbed> scrub(Fiber&, Sequence /*from*/, std::uint64_t /*max_bytes*/) {
+        return Scrubbed{};
+    }
     // A majority has synced everything up to here; above end().last it counts up to that only.
     virtual void advance_commit(Sequence committed) = 0;
 };

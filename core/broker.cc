@@ -203,6 +203,7 @@ void Broker::build_replica() {
     replica.new_cluster_id = parts.folder->identity().cluster_id;
     replica.incarnation = env_.rng.stream("broker.incarnation").next();
     replica.priority = config.leader_priority;
+    replica.care = options_.care;
     peer::PeerLinksOptions links;
     links.key = parts.peer_key;
     links.identity.node_id = config.node_id;
@@ -331,6 +332,14 @@ NodeStatus Broker::node_status() const {
         for (const auto& [topic_id, topic] : parts.metadata->catalog().topics()) {
             status.recovering_count += topic.partition_count;
         }
+    }
+    if (parts.replica != nullptr) {
+        const CareStats& care = parts.replica->care();
+        status.scrubbed_record_count = care.scrubbed_record_count;
+        status.scrubbed_bytes = care.scrubbed_bytes;
+        status.scrub_walk_count = care.scrub_walk_count;
+        status.damaged_count = care.damaged_count;
+        status.repaired_count = care.repaired_count;
     }
     if (parts.partitions != nullptr) status.recovered_count = parts.partitions->opened_count();
     if (delivery() != nullptr) status.unserved_count = delivery()->unserved_count();

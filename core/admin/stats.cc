@@ -292,6 +292,12 @@ AdminAnswer answer_node(const AdminState& state, const Query& query) {
     } else {
         writer.value(JsonValue{});
     }
+    writer.key("scrub").begin_object();
+    writer.key("records").number(node.scrubbed_record_count);
+    writer.key("bytes").number(node.scrubbed_bytes);
+    writer.key("walks").number(node.scrub_walk_count);
+    writer.key("damaged_logs").number(node.damaged_count);
+    writer.key("repaired_logs").number(node.repaired_count).end_object();
     writer.end_object().end_object();
     return answer;
 }

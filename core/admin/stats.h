@@ -40,6 +40,12 @@ struct NodeStatus {
     std::vector<Follower> followers;  // of a leader
     // Producers are held to it while a follower catches up; 0: they are not.
     std::uint64_t producers_held_to = 0;
+    // Read by the scrub in this life, and what any read found damaged: logs, and those that are whole again.
+    std::uint64_t scrubbed_record_count = 0;
+    std::uint64_t scrubbed_bytes = 0;
+    std::uint64_t scrub_walk_count = 0;
+    std::uint64_t damaged_count = 0;
+    std::uint64_t repaired_count = 0;
     HealthStatus health = HealthStatus::HEALTHY;
     // While RECOVERING: partitions opened, of how many.
     std::uint64_t recovered_count = 0;

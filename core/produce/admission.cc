@@ -69,6 +69,9 @@ Result<Partition*> Admission::find(const wire::Pub& pub, PartitionIndex index) {
         return make_error(ErrorCode::INVALID_TOPIC,
                           "a .dlq topic takes dead letters only: publish to its source topic");
     }
+    if (has_peers_ && partition->faulty_from())
+        return make_error(ErrorCode::QUORUM_LOST,
+                          "the partition is damaged here and is being repaired: retry");
     if (partition->is_quarantined()) return make_error(ErrorCode::DIVERGENT_COMMITTED);
     return partition;
 }

@@ -27,8 +27,9 @@ bool is_space_low(const DiskSpace& space);
 
 class Admission {
   public:
-    Admission(Env& env, const MetadataLog& metadata, PartitionTable& partitions)
-        : env_(env), metadata_(metadata), partitions_(partitions) {}
+    // has_peers: from whom a damaged log is repaired.
+    Admission(Env& env, const MetadataLog& metadata, PartitionTable& partitions, bool has_peers)
+        : env_(env), metadata_(metadata), partitions_(partitions), has_peers_(has_peers) {}
 
     Result<Partition*> route(const wire::Pub& pub);
     Result<void> check_room(const Partition& partition, std::size_t record_bytes) const;
@@ -43,6 +44,7 @@ class Admission {
     Env& env_;
     const MetadataLog& metadata_;
     PartitionTable& partitions_;
+    bool has_peers_;
     bool disk_full_ = false;
 };
 

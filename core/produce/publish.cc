@@ -30,7 +30,7 @@ Publisher::Publisher(Env& env, const MetadataLog& metadata, PartitionTable& part
     : env_(env),
       partitions_(partitions),
       term_(std::move(term)),
-      admission_(env, metadata, partitions) {
+      admission_(env, metadata, partitions, term_.durability == wire::Durability::QUORUM) {
     partitions_.set_observer(this);
 }
 

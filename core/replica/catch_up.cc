@@ -20,7 +20,10 @@ LogEnd bounded(LogEnd found, const LogEnd& end) {
 }  // namespace
 
 Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LeaderEpoch at_most) {
-    const LogEnd end = log.end();
+    return find_epoch_end(fiber, log, log.end(), at_most);
+}
+
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LogEnd end, LeaderEpoch at_most) {
     if (end.leader_epoch <= at_most) return end;
     // In (low, high] stands the first record above at_most.
     Sequence low(0);
@@ -44,7 +47,7 @@ Result<ReplicatedLog*> CatchUp::find(PartitionKey key) const {
 Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource& source) {
     ReplicatedLog* log = MORTAR_TRY(find(key));
     if (log->end() != source.end) {
-        LogEnd common = MORTAR_TRY(last_common(fiber, key, source));
+        LogEnd common = MORTAR_TRY(last_common(fiber, key, log->end(), source));
         log = MORTAR_TRY(find(key));
         if (key == METADATA_LOG && common.last == Sequence(0) && log->end().last > Sequence(0)) {
             common = MORTAR_TRY(common_by_snapshot(fiber, source));
@@ -69,18 +72,25 @@ Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource
     return wait_until_flushed(fiber, key);
 }
 
-Result<LogEnd> CatchUp::last_common(Fiber& fiber, PartitionKey key, const CopySource& source) {
-    LogEnd ours = MORTAR_TRY(find(key))->end();
+// Of the source's copy: where its last epoch at or below at_most ends.
+Result<LogEnd> CatchUp::asked_end(Fiber& fiber, PartitionKey key, LeaderEpoch at_most,
+                                  const CopySource& source) {
+    const LogEnd found = MORTAR_TRY(
+        requests_->epoch_end(fiber, source.node, source.leader_epoch, key, at_most));
+    return bounded(found, source.end);
+}
+
+// ours: what of this log is looked at, all or its beginning.
+Result<LogEnd> CatchUp::last_common(Fiber& fiber, PartitionKey key, LogEnd ours,
+                                    const CopySource& source) {
     while (ours.last > Sequence(0)) {
-        const LogEnd found = MORTAR_TRY(requests_->epoch_end(
-            fiber, source.node, source.leader_epoch, key, ours.leader_epoch));
-        const LogEnd theirs = bounded(found, source.end);
+        const LogEnd theirs = MORTAR_TRY(asked_end(fiber, key, ours.leader_epoch, source));
         if (theirs.leader_epoch == ours.leader_epoch)
             return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
         if (theirs.leader_epoch > ours.leader_epoch)
             return make_error(ErrorCode::MALFORMED_PAYLOAD, "an epoch above the one asked for");
         ReplicatedLog* log = MORTAR_TRY(find(key));
-        ours = MORTAR_TRY(find_epoch_end(fiber, *log, theirs.leader_epoch));
+        ours = MORTAR_TRY(find_epoch_end(fiber, *log, ours, theirs.leader_epoch));
         if (ours.leader_epoch == theirs.leader_epoch)
             return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
     }

@@ -25,6 +25,8 @@ inline constexpr std::uint64_t CATCH_UP_UNFLUSHED_RECORDS_MAX = 1u << 20;
 
 // Of this log, or nothing: the last record with leader_epoch <= at_most. By halving: log2(records) reads.
 Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LeaderEpoch at_most);
+// The same of what the log has up to end.
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LogEnd end, LeaderEpoch at_most);
 
 struct CopySource {
     NodeId node;
@@ -40,6 +42,12 @@ class CatchUp {
 
     // The log's end is source.end then, and everything is flushed.
     Result<void> reconcile(Fiber& fiber, PartitionKey key, const CopySource& source);
+    // The log is damaged, the source's copy is the one to have: segment by segment its bad records are replaced. Where the
+    // copies part above what is committed here, what the source does not have is cut. Afterwards no damage is known.
+    Result<void> repair(Fiber& fiber, PartitionKey key, const CopySource& source);
+    // The log is damaged, and known to be the source's as far as both reach. IN_SYNC_REPLICAS_NOT_ENOUGH: the source does not
+    // have all of the damaged part yet. Nothing is ever cut.
+    Result<void> repair_in_place(Fiber& fiber, PartitionKey key, const CopySource& source);
     // Until no log of the node has anything unflushed; closed and faulty ones aside.
     Result<void> settle(Fiber& fiber);
     // Of any log of the node.
@@ -47,7 +55,14 @@ class CatchUp {
 
   private:
     Result<ReplicatedLog*> find(PartitionKey key) const;
-    Result<LogEnd> last_common(Fiber& fiber, PartitionKey key, const CopySource& source);
+    Result<LogEnd> last_common(Fiber& fiber, PartitionKey key, LogEnd ours,
+                               const CopySource& source);
+    Result<LogEnd> asked_end(Fiber& fiber, PartitionKey key, LeaderEpoch at_most,
+                             const CopySource& source);
+    Result<Sequence> last_common_of_damaged(Fiber& fiber, PartitionKey key, const DamagedPart& part,
+                                            const CopySource& source);
+    Result<void> repair_part(Fiber& fiber, PartitionKey key, Sequence through,
+                             const CopySource& source);
     Result<LogEnd> common_by_snapshot(Fiber& fiber, const CopySource& source);
     Result<void> fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source);
     Result<void> wait_until_flushed(Fiber& fiber, PartitionKey key);

@@ -63,13 +63,15 @@ Result<void> make_all_durable(Fiber& fiber, Env& env, ReplicatedLogs& logs) {
 }
 
 Election::Election(Env& env, const ReplicaOptions& options, PromiseStore& store,
-                   ReplicatedLogs& logs, peer::PeerRoster* peers, CatchUp& catch_up)
+                   ReplicatedLogs& logs, peer::PeerRoster* peers, CatchUp& catch_up,
+                   Caretaker& caretaker)
     : env_(env),
       options_(options),
       store_(store),
       logs_(logs),
       peers_(peers),
-      catch_up_(catch_up) {}
+      catch_up_(catch_up),
+      caretaker_(caretaker) {}
 
 template <class Message>
 void Election::ask_all(const Message& message) {
@@ -219,10 +221,10 @@ Result<void> Election::take_copy(Fiber& fiber, LeaderEpoch leader_epoch, Partiti
     const auto chosen = std::find_if(choice.logs.begin(), choice.logs.end(),
                                      [key](const LogChoice& each) { return each.log == key; });
     if (chosen == choice.logs.end() || chosen->node_id == options_.self) return {};
-    const ReplicatedLog* log = logs_.find(key);
-    if (log->faulty_from().has_value()) return {};  // quarantined here until it is repaired
-    const Result<void> made =
-        catch_up_.reconcile(fiber, key, {chosen->node_id, leader_epoch, chosen->end});
+    const CopySource source{chosen->node_id, leader_epoch, chosen->end};
+    // Whoever leads has every log whole: the followers go by its copies.
+    const Result<void> made = key == METADATA_LOG ? catch_up_.reconcile(fiber, key, source)
+                                                  : caretaker_.make_level(fiber, key, source);
     MORTAR_SOMETIMES(made.ok(), "election: another node's copy was taken");
     return made;
 }

@@ -16,6 +16,7 @@
 
 #include "core/env/env.h"
 #include "core/fiber/event.h"
+#include "core/replica/caretaker.h"
 #include "core/replica/catch_up.h"
 #include "core/replica/choice.h"
 #include "core/replica/peer_channel.h"
@@ -33,6 +34,7 @@ struct ReplicaOptions {
     std::vector<NodeId> priority;  // of who leads, all of nodes
     peer::ClusterId new_cluster_id{};  // should this node be the first to lead
     std::uint64_t incarnation = 0;
+    CareOptions care;
     // This node belongs to that cluster: for handshakes from now on.
     std::function<void(const peer::ClusterId&)> on_joined;
 };
@@ -54,7 +56,7 @@ class Election {
   public:
     // peers: none in a cluster of one.
     Election(Env& env, const ReplicaOptions& options, PromiseStore& store, ReplicatedLogs& logs,
-             peer::PeerRoster* peers, CatchUp& catch_up);
+             peer::PeerRoster* peers, CatchUp& catch_up, Caretaker& caretaker);
 
     Result<bool> pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch);
     // on_majority: promises came in; from here on the followers must hear this node as a leader.
@@ -83,6 +85,7 @@ class Election {
     ReplicatedLogs& logs_;
     peer::PeerRoster* peers_;
     CatchUp& catch_up_;
+    Caretaker& caretaker_;
     LeaderEpoch asked_epoch_;
     std::map<NodeId, peer::PreVoteReply> votes_;
     std::map<NodeId, peer::PromiseGiven> promises_;

@@ -17,7 +17,9 @@ void FollowerSide::close(Fiber& fiber) {
     fibers_.cancel_and_join(fiber);
 }
 
-void FollowerSide::begin(LeaderEpoch leader_epoch, peer::PeerChannel& channel) {
+void FollowerSide::begin(LeaderEpoch leader_epoch, peer::PeerChannel& channel,
+                         std::set<PartitionKey> aside) {
+    aside_ = std::move(aside);
     leader_epoch_ = leader_epoch;
     channel_ = &channel;
     gap_told_.clear();
@@ -31,6 +33,16 @@ void FollowerSide::end() {
     channel_ = nullptr;
     to_confirm_.clear();
     gap_told_.clear();
+}
+
+void FollowerSide::take_again(PartitionKey key) {
+    aside_.erase(key);
+    if (ReplicatedLog* log = logs_.find(key)) on_available(*log);
+}
+
+// A damaged log takes and confirms nothing until it is repaired.
+bool FollowerSide::takes(const ReplicatedLog& log) const {
+    return !log.is_closed() && !log.faulty_from().has_value() && !aside_.contains(log.key());
 }
 
 void FollowerSide::on_channel_down(const peer::PeerChannel& channel) {
@@ -51,9 +63,13 @@ Result<void> FollowerSide::on_append(const peer::PeerChannel& channel,
 
 Result<void> FollowerSide::take(const peer::AppendSection& section) {
     ReplicatedLog* log = logs_.find(section.log);
-    if (log == nullptr || log->is_closed() || log->faulty_from().has_value()) {
+    if (log == nullptr || log->is_closed()) {
         // on_available asks for what was missed. A topic that is deleted here never asks.
         gap_told_.erase(section.log);
+        return {};
+    }
+    if (!takes(*log)) {
+        tell_gap(section.log, peer::TAKES_NOTHING);
         return {};
     }
     if (!section.records.empty()) {
@@ -86,7 +102,7 @@ void FollowerSide::on_flushed(ReplicatedLog& log) {
 }
 
 void FollowerSide::on_available(ReplicatedLog& log) {
-    if (channel_ == nullptr || log.is_closed() || log.faulty_from().has_value()) return;
+    if (channel_ == nullptr || !takes(log)) return;
     gap_told_.erase(log.key());
     tell_gap(log.key(), log.end());
     on_flushed(log);
@@ -107,7 +123,7 @@ void FollowerSide::report() {
     flushed.leader_epoch = *leader_epoch_;
     for (const PartitionKey key : std::exchange(to_confirm_, {})) {
         const ReplicatedLog* log = logs_.find(key);
-        if (log == nullptr || log->faulty_from().has_value()) continue;
+        if (log == nullptr || log->faulty_from().has_value() || aside_.contains(key)) continue;
         if (log->flushed() > Sequence(0)) flushed.logs.push_back({key, log->flushed()});
     }
     if (!flushed.logs.empty()) channel_->send_message(flushed);

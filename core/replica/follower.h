@@ -1,7 +1,7 @@
 // follower: takes the records of the leader that this node has promised and in whose epoch it is installed, and says what it
 // has synced.
 // Shape:    an APPEND is taken section by section, never partly checked: what does not continue a log is answered with
-//           LOG_GAP, once until it fits again. What logs flush is gathered into one FLUSHED a turn.
+//           LOG_GAP, once until it fits again; with TAKES_NOTHING when the log is damaged. What logs flush is gathered into one FLUSHED a turn.
 // Owns:     its reporting fiber, ended by close.
 // Errors:   on_append: MALFORMED_PAYLOAD, CHECKSUM_MISMATCH: the leader's bytes are no records; the connection ends.
 // Suspends: close.
@@ -29,7 +29,11 @@ class FollowerSide {
     void close(Fiber& fiber);
 
     // From now on this leader's records are taken, over this channel. Everything synced so far is confirmed again.
-    void begin(LeaderEpoch leader_epoch, peer::PeerChannel& channel);
+    // aside: logs that are not equal to the leader's; nothing is taken or confirmed of them.
+    void begin(LeaderEpoch leader_epoch, peer::PeerChannel& channel,
+               std::set<PartitionKey> aside = {});
+    // It is equal now.
+    void take_again(PartitionKey key);
     // Nothing more is taken or confirmed.
     void end();
     bool follows(LeaderEpoch leader_epoch) const { return leader_epoch_ == leader_epoch; }
@@ -42,6 +46,7 @@ class FollowerSide {
 
   private:
     Result<void> take(const peer::AppendSection& section);
+    bool takes(const ReplicatedLog& log) const;
     void tell_gap(PartitionKey key, LogEnd end);
     void run_reporter(Fiber& fiber);
     void report();
@@ -50,6 +55,7 @@ class FollowerSide {
     ReplicatedLogs& logs_;
     std::optional<LeaderEpoch> leader_epoch_;
     peer::PeerChannel* channel_ = nullptr;
+    std::set<PartitionKey> aside_;
     std::set<PartitionKey> to_confirm_;
     std::set<PartitionKey> gap_told_;
     Event work_;

@@ -91,7 +91,9 @@ void Leader::count_appended(ReplicatedLog& log, LogState& state) {
 void Leader::update_commit(ReplicatedLog& log) {
     if (!in_office_) return;
     const LogState& state = state_of(log.key());
-    std::vector<Sequence> flushed{log.flushed()};
+    // A damaged copy confirms nothing; alone there is no other one.
+    const bool counts_itself = followers_.empty() || !log.faulty_from().has_value();
+    std::vector<Sequence> flushed{counts_itself ? log.flushed() : Sequence(0)};
     for (std::size_t i = 0; i < followers_.size(); ++i) {
         flushed.push_back(followers_[i]->is_installed ? state.progress[i].flushed : Sequence(0));
     }
@@ -120,9 +122,9 @@ void Leader::on_installed(NodeId node, const peer::Installed& installed) {
     end_install(index);
     Follower* follower = followers_[index].get();
     follower->is_installed = true;
-    std::map<PartitionKey, Sequence> positions;
+    std::map<PartitionKey, LogEnd> positions;
     for (const peer::InstallBase& position : installed.positions)
-        positions[position.log] = position.end.last;
+        positions[position.log] = position.end;
     for (const PartitionKey key : logs_.keys()) {
         ReplicatedLog* log = logs_.find(key);
         if (log == nullptr) continue;
@@ -131,7 +133,15 @@ void Leader::on_installed(NodeId node, const peer::Installed& installed) {
         Progress& progress = state.progress[index];
         const auto position = positions.find(key);
         const Sequence base = base_of(key).last;
-        progress.sent = position == positions.end() ? base : position->second;
+        progress.takes_nothing =
+            position != positions.end() && position->second == peer::TAKES_NOTHING;
+        if (progress.takes_nothing) {
+            progress.sent = base;
+            progress.flushed = Sequence(0);
+            follower->lag_records += sequence_distance(progress.flushed, state.counted_end);
+            continue;
+        }
+        progress.sent = position == positions.end() ? base : position->second.last;
         if (progress.sent < base) {
             // It said that it had synced all of the base, and now has less: it must find that out before it counts again.
             env_.log.error("follower_lost_records",
@@ -183,7 +193,7 @@ void Leader::confirm(std::size_t index, LogState& state, Sequence flushed) {
     Follower& follower = *followers_[index];
     Progress& progress = state.progress[index];
     flushed = std::min(flushed, state.counted_end);
-    if (flushed <= progress.flushed) return;
+    if (flushed <= progress.flushed || progress.takes_nothing) return;
     follower.lag_records -= sequence_distance(progress.flushed, flushed);
     progress.flushed = flushed;
     progress.sent = std::max(progress.sent, flushed);
@@ -202,6 +212,7 @@ void Leader::on_log_gap(NodeId node, const peer::LogGap& gap) {
     const auto found = states_.find(gap.log);
     if (found == states_.end()) return;
     Progress& progress = found->second.progress[index];
+    if (gap.end == peer::TAKES_NOTHING) return pause(*follower, found->second, progress);
     if (gap.end.last < base_of(gap.log).last) {
         // It lost what it had synced when it was installed: damage, which it repairs before it takes more.
         MORTAR_SOMETIMES(true, "leader: a follower fell behind its base");
@@ -211,8 +222,23 @@ void Leader::on_log_gap(NodeId node, const peer::LogGap& gap) {
     for (const InFlight& in_flight : progress.unconfirmed)
         follower->in_flight_bytes -= in_flight.size_bytes;
     progress.unconfirmed.clear();
+    progress.takes_nothing = false;
+    owe_commit(index, gap.log, progress);
     progress.sent = std::min(gap.end.last, found->second.counted_end);
     enqueue(index, gap.log, progress);
+}
+
+// What it confirmed before it was damaged may be what is damaged.
+void Leader::pause(Follower& follower, const LogState& state, Progress& progress) {
+    MORTAR_SOMETIMES(true, "leader: a follower's log is damaged");
+    for (const InFlight& in_flight : progress.unconfirmed)
+        follower.in_flight_bytes -= in_flight.size_bytes;
+    progress.unconfirmed.clear();
+    follower.lag_records += sequence_distance(Sequence(0), state.counted_end) -
+                            sequence_distance(progress.flushed, state.counted_end);
+    progress.flushed = Sequence(0);
+    progress.takes_nothing = true;
+    follower.work.notify_all();
 }
 
 void Leader::on_channel_down(NodeId node) {
@@ -234,7 +260,7 @@ void Leader::end_install(std::size_t index) {
     for (auto& [key, state] : states_) {
         Progress& progress = state.progress[index];
         progress.unconfirmed.clear();
-        progress.is_queued = progress.owes_commit = false;
+        progress.is_queued = progress.owes_commit = progress.takes_nothing = false;
     }
 }
 
@@ -242,14 +268,16 @@ void Leader::end_install(std::size_t index) {
 
 void Leader::enqueue(std::size_t index, PartitionKey key, Progress& progress) {
     Follower& follower = *followers_[index];
-    if (!follower.is_installed || std::exchange(progress.is_queued, true)) return;
+    if (!follower.is_installed || progress.takes_nothing) return;
+    if (std::exchange(progress.is_queued, true)) return;
     follower.queue.push_back(key);
     follower.work.notify_all();
 }
 
 void Leader::owe_commit(std::size_t index, PartitionKey key, Progress& progress) {
     Follower& follower = *followers_[index];
-    if (!follower.is_installed || std::exchange(progress.owes_commit, true)) return;
+    if (!follower.is_installed || progress.takes_nothing) return;
+    if (std::exchange(progress.owes_commit, true)) return;
     follower.commits.push_back(key);
 }
 
@@ -303,6 +331,7 @@ Result<bool> Leader::gather(Fiber& fiber, std::size_t index, PartitionKey key,
     ReplicatedLog* log = logs_.find(key);
     if (found == states_.end() || log == nullptr) return false;
     found->second.progress[index].is_queued = false;
+    if (found->second.progress[index].takes_nothing) return false;
     const Sequence from = found->second.progress[index].sent.next();
     if (from > log->end().last) return false;
     Result<RecordBytes> read = log->read_bytes(fiber, from, log->end().last, bytes_max);
@@ -319,7 +348,7 @@ Result<bool> Leader::gather(Fiber& fiber, std::size_t index, PartitionKey key,
                       {{"log", log_name(key)}, {"reason", read.error().to_string()}});
         return false;
     }
-    if (progress.sent.next() == from) {
+    if (progress.sent.next() == from && !progress.takes_nothing) {
         const LogEnd previous = sent_end(key, progress.sent);
         progress.sent = read->last;
         progress.told_commit = log->commit_seq();

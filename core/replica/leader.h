@@ -95,6 +95,7 @@ class Leader {
         Sequence sent;
         Sequence flushed;
         Sequence told_commit;
+        bool takes_nothing = false;  // damaged there: it neither gets nor counts for anything
         bool is_queued = false;
         bool owes_commit = false;
         std::deque<InFlight> unconfirmed;
@@ -125,6 +126,7 @@ class Leader {
     std::size_t index_of(NodeId node) const;
     LogState& state_of(PartitionKey key);
     void count_appended(ReplicatedLog& log, LogState& state);
+    void pause(Follower& follower, const LogState& state, Progress& progress);
     void confirm(std::size_t index, LogState& state, Sequence flushed);
     LogEnd base_of(PartitionKey key) const;
     LogEnd sent_end(PartitionKey key, Sequence sent) const;

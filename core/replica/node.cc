@@ -13,6 +13,12 @@ std::string number(std::uint64_t value) {
     return std::to_string(value);
 }
 
+CareOptions care_options(const ReplicaOptions& options) {
+    CareOptions care = options.care;
+    care.has_peers = options.nodes.size() > 1;
+    return care;
+}
+
 }  // namespace
 
 ReplicaNode::ReplicaNode(Env& env, ReplicaOptions options, PromiseStore& store,
@@ -25,14 +31,20 @@ ReplicaNode::ReplicaNode(Env& env, ReplicaOptions options, PromiseStore& store,
       office_(office),
       requests_(peers == nullptr ? nullptr : std::make_unique<PeerRequests>(env, *peers)),
       catch_up_(env, logs, requests_.get()),
-      election_(env, options_, store, logs, peers, catch_up_),
+      caretaker_(env, logs, store, catch_up_, care_options(options_),
+                 [this](Fiber& fiber, PartitionKey key) { return repair_log(fiber, key); }),
+      election_(env, options_, store, logs, peers, catch_up_, caretaker_),
       follower_(env, logs),
       follower_lease_(env.clock.now(),
                       store.is_blank() ? std::nullopt : std::optional(store.promised_epoch())),
       jitter_(env.rng.stream("replica.jitter")),
       highest_seen_(store.promised_epoch()),
       fibers_(env.scheduler),
-      heartbeats_(env.scheduler) {}
+      heartbeats_(env.scheduler) {
+    for (const LogMark& mark : store.marks()) {
+        if (mark.faulty_from > Sequence(0)) aside_.insert(mark.log);
+    }
+}
 
 ReplicaNode::~ReplicaNode() = default;
 
@@ -40,6 +52,7 @@ ReplicaNode::~ReplicaNode() = default;
 
 Result<void> ReplicaNode::run(Fiber& fiber) {
     follower_.start();
+    caretaker_.start();
     Result<void> result;
     while (!stopping_ && result.ok()) {
         if (!is_single()) result = wait_to_stand(fiber);
@@ -53,8 +66,12 @@ Result<void> ReplicaNode::run(Fiber& fiber) {
         // A cluster of one has nobody to wait for: what failed is its own disk.
         if (is_single()) break;
         back_off();
+        // Somebody whose copies are whole goes first.
+        if (result.is(ErrorCode::DAMAGED) || result.is(ErrorCode::DIVERGENT_COMMITTED))
+            not_before_ = env_.clock.now() + ELECTION_TIMEOUT * 2;
         result = {};
     }
+    caretaker_.close(fiber);
     fibers_.cancel_and_join(fiber);
     follower_.close(fiber);
     return result;
@@ -131,6 +148,7 @@ Result<void> ReplicaNode::lead(Fiber& fiber, ElectionWon won) {
     const LeaderEpoch leader_epoch = won.leader_epoch;
     role_ = Role::LEADER;
     lost_ = wants_election_ = false;
+    aside_.clear();
     hands_over_ = false;
     Term term;
     term.leader_epoch = leader_epoch;
@@ -444,6 +462,7 @@ void ReplicaNode::on_flushed(ReplicatedLog& log) {
 
 void ReplicaNode::on_state_changed(ReplicatedLog& log) {
     catch_up_.on_flushed();
+    if (log.faulty_from()) caretaker_.on_damaged(log.key());
     // A leader whose disk fails cannot confirm for itself, and reads what is on disk again.
     if (log.is_closed() && !is_single()) step_down("a log of this node failed");
     if (leader_ == nullptr) {
@@ -454,6 +473,7 @@ void ReplicaNode::on_state_changed(ReplicatedLog& log) {
 }
 
 void ReplicaNode::on_opened(ReplicatedLog& log) {
+    if (log.faulty_from()) caretaker_.on_damaged(log.key());
     if (leader_ != nullptr) {
         leader_->on_opened(log);
     } else {
@@ -462,6 +482,8 @@ void ReplicaNode::on_opened(ReplicatedLog& log) {
 }
 
 void ReplicaNode::on_retired(PartitionKey key) {
+    caretaker_.on_retired(key);
+    aside_.erase(key);
     if (leader_ != nullptr) leader_->on_retired(key);
 }
 

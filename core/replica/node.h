@@ -14,12 +14,14 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/env/env.h"
 #include "core/fiber/event.h"
 #include "core/fiber/group.h"
 #include "core/fiber/mutex.h"
+#include "core/replica/caretaker.h"
 #include "core/replica/catch_up.h"
 #include "core/replica/election.h"
 #include "core/replica/follower.h"
@@ -101,6 +103,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     ReplicaStatus status() const;
     // Until a leader can be named, or none is to be expected soon; not beyond the deadline.
     void await_leader(Fiber& fiber, MonoTime deadline);
+    const CareStats& care() const { return caretaker_.stats(); }
     Event& changed() { return changed_; }
 
     void on_channel_up(peer::PeerChannel& channel) override;
@@ -171,6 +174,16 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     void run_reconciling(Fiber& fiber, NodeId leader, peer::Install install);
     Result<void> reconcile_all(Fiber& fiber, NodeId leader, const peer::Install& install);
     void confirm_install(NodeId leader, const peer::Install& install);
+    Result<void> make_equal(Fiber& fiber, PartitionKey key, const CopySource& source,
+                            std::set<PartitionKey>& aside);
+
+    // --- damaged logs
+    Result<void> repair_log(Fiber& fiber, PartitionKey key);
+    Result<void> repair_as_leader(Fiber& fiber, PartitionKey key);
+    Result<void> make_aside_level(Fiber& fiber, PartitionKey key);
+    Result<void> repair_from(Fiber& fiber, PartitionKey key, NodeId node,
+                             LeaderEpoch leader_epoch);
+    Result<void> leave_aside(Fiber& fiber, PartitionKey key, const Error& error);
 
     Env& env_;
     ReplicaOptions options_;
@@ -180,6 +193,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Office& office_;
     std::unique_ptr<PeerRequests> requests_;  // none in a cluster of one
     CatchUp catch_up_;
+    Caretaker caretaker_;
     Election election_;
     FollowerSide follower_;
     FollowerLease follower_lease_;
@@ -203,6 +217,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     std::optional<KnownLeader> known_leader_;
     std::optional<Error> trouble_;
     std::map<NodeId, peer::PeerChannel*> bulk_from_;  // the BULK channels that others dialed
+    std::set<PartitionKey> aside_;  // not equal to the leader's since this node was installed
     std::optional<LeaderEpoch> reconciling_epoch_;
     Mutex reconciling_;
     Event changed_;

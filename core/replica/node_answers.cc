@@ -117,6 +117,7 @@ Result<void> ReplicaNode::on_answer(peer::PeerChannel& channel, Op op, ByteSpan 
             const auto answer = MORTAR_TRY(peer::decode<peer::Installed>(payload));
             if (leader_ == nullptr || lost_) return {};
             leader_->on_installed(node, answer);
+            caretaker_.wake();
             changed_.notify_all();
             return {};
         }
@@ -330,13 +331,18 @@ void ReplicaNode::confirm_install(NodeId leader, const peer::Install& install) {
         base[each.log] = each.end;
     for (const PartitionKey key : logs_.keys()) {
         const ReplicatedLog* log = logs_.find(key);
-        if (log == nullptr || log->is_closed() || log->faulty_from()) continue;
+        if (log == nullptr || log->is_closed()) continue;
+        if (log->faulty_from() || aside_.contains(key)) {
+            installed.positions.push_back({key, peer::TAKES_NOTHING});
+            continue;
+        }
         const auto found = base.find(key);
         if (log->end() != (found == base.end() ? LogEnd{} : found->second))
             installed.positions.push_back({key, log->end()});
     }
     channel->second->send_message(installed);
-    follower_.begin(install.leader_epoch, *channel->second);
+    follower_.begin(install.leader_epoch, *channel->second, aside_);
+    caretaker_.wake();
 }
 
 void ReplicaNode::start_reconciling(NodeId leader, const peer::Install& install) {
@@ -380,22 +386,30 @@ Result<void> ReplicaNode::reconcile_all(Fiber& fiber, NodeId leader,
     MORTAR_TRY(still());
     logs_.find(METADATA_LOG)->advance_commit(install.metadata_commit_seq);
     MORTAR_TRY(logs_.wait_for_catalog(fiber));
+    std::set<PartitionKey> aside;
     for (const PartitionKey key : logs_.keys()) {
         MORTAR_TRY(still());
-        const ReplicatedLog* log = logs_.find(key);
-        // A damaged one confirms nothing until it is repaired; the others go on.
-        if (key == METADATA_LOG || log == nullptr || log->faulty_from()) continue;
+        if (key == METADATA_LOG || logs_.find(key) == nullptr) continue;
         const auto found = base.find(key);
         const LogEnd end = found == base.end() ? LogEnd{} : found->second;
-        const Result<void> made = catch_up_.reconcile(fiber, key, {leader, leader_epoch, end});
-        // A leader has every log of its topics: this one's was deleted, which comes to be known here too.
-        if (made.is(ErrorCode::NOT_FOUND)) continue;
-        MORTAR_TRY(made);
+        MORTAR_TRY(make_equal(fiber, key, {leader, leader_epoch, end}, aside));
     }
     MORTAR_TRY(make_all_durable(fiber, env_, logs_));
     MORTAR_TRY(still());
     MORTAR_TRY(store_.install(fiber, leader_epoch, install.cluster_id));
+    aside_ = std::move(aside);
     if (options_.on_joined) options_.on_joined(install.cluster_id);
+    return {};
+}
+
+// One log that stays behind does not keep the others from being confirmed.
+Result<void> ReplicaNode::make_equal(Fiber& fiber, PartitionKey key, const CopySource& source,
+                                     std::set<PartitionKey>& aside) {
+    const Result<void> made = caretaker_.make_level(fiber, key, source);
+    // A leader has every log of its topics: this one's was deleted, which comes to be known here too.
+    if (made.ok() || made.is(ErrorCode::NOT_FOUND)) return {};
+    MORTAR_TRY(leave_aside(fiber, key, made.error()));
+    aside.insert(key);
     return {};
 }
 
@@ -430,6 +444,11 @@ Result<void> ReplicaNode::on_fetch(Fiber& fiber, peer::PeerChannel& channel,
         return {};
     }
     const Sequence through = std::min(fetch.through, log->flushed());
+    // It is not what this node's installed_epoch stands for.
+    if (aside_.contains(fetch.log)) {
+        answer(peer::FetchOutcome::DAMAGED);
+        return {};
+    }
     if (fetch.from == Sequence(0) || fetch.from > through) {
         answer(peer::FetchOutcome::FAILED);
         return {};
@@ -457,7 +476,9 @@ Result<void> ReplicaNode::on_epoch_end(Fiber& fiber, peer::PeerChannel& channel,
     }
     peer::EpochEndReply reply;
     reply.request_id = question.request_id;
-    if (ReplicatedLog* log = logs_.find(question.log)) {
+    if (aside_.contains(question.log)) {
+        reply.outcome = peer::FetchOutcome::DAMAGED;
+    } else if (ReplicatedLog* log = logs_.find(question.log)) {
         const Result<LogEnd> found = find_epoch_end(fiber, *log, question.at_most);
         if (found.is(ErrorCode::CANCELLED)) return found.error();
         if (found.ok()) reply.end = *found;

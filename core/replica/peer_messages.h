@@ -136,6 +136,9 @@ struct PromiseGiven {
     bool is_blank = false;           // counts in no majority
     std::vector<CopyReport> copies;  // ascending by log; without an entry: empty and intact
 };
+// In INSTALLED and LOG_GAP, where a log ends: it is damaged, or not equal to the leader's. It counts for nothing and nothing
+// more of it is sent, until a LOG_GAP says where it ends.
+inline constexpr LogEnd TAKES_NOTHING{Sequence(0), LeaderEpoch(UINT64_MAX)};
 // base: every log as it was when the leader took office.
 struct InstallBase {
     PartitionKey log;
@@ -151,7 +154,7 @@ struct Install {
 };
 struct Installed {
     LeaderEpoch leader_epoch;
-    // Where the follower's logs end now; only those that do not end as in base.
+    // Where the follower's logs end now; only those that do not end as in base. TAKES_NOTHING too.
     std::vector<InstallBase> positions;
 };
 // Whatever was asked belongs to an older epoch than this node has promised (STALE_LEADER_EPOCH).

@@ -42,6 +42,11 @@ class FakeState : public AdminState {
         node.connection_count = 2;
         node.version = "0.1.0";
         node.unserved_count = 1;
+        node.scrubbed_record_count = 30;
+        node.scrubbed_bytes = 4000;
+        node.scrub_walk_count = 2;
+        node.damaged_count = 3;
+        node.repaired_count = 1;
         node.leader_id = NodeId(7);
         node.role = "leader";
         node.followers.push_back({NodeId(8), true, true, false, 12});
@@ -133,7 +138,8 @@ TEST(Stats, answers_each_filter) {
         R"("leader_epoch":3,"quorum_state":0,"status":"healthy","unserved_group_partitions":1,)"
         R"("role":"leader","trouble":"","trouble_code":null,"followers":[{"node_id":8,)"
         R"("is_connected":true,"is_installed":true,"is_in_sync":false,"lag_records":12}],)"
-        R"("producers_held_to_bytes_per_second":null}})");
+        R"("producers_held_to_bytes_per_second":null,"scrub":{"records":30,"bytes":4000,"walks":2,)"
+        R"("damaged_logs":3,"repaired_logs":1}}})");
     EXPECT_EQ(answer_admin(state, "GET", "/stats?node=7").status, 200);
     EXPECT_NE(answer_admin(state, "GET", "/stats?group=*").body.find(R"("group":"g")"),
               std::string::npos);

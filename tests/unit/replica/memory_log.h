@@ -50,11 +50,13 @@ class MemoryLog final : public ReplicatedLog {
     }
     Sequence flushed() const override { return flushed_; }
     Sequence commit_seq() const override { return commit_; }
-    std::optional<Sequence> faulty_from() const override { return std::nullopt; }
+    std::optional<Sequence> faulty_from() const override { return faulty_from_; }
     bool is_closed() const override { return false; }
 
     Result<RecordBytes> read_bytes(Fiber&, Sequence from, Sequence through,
                                    std::uint64_t max_bytes) override {
+        if (faulty_from_ && from <= *faulty_from_ && through >= *faulty_from_)
+            return make_error(ErrorCode::CHECKSUM_MISMATCH, "rotten");
         auto bytes = std::make_shared<ByteVector>();
         RecordBytes out;
         out.first = from;
@@ -74,31 +76,68 @@ class MemoryLog final : public ReplicatedLog {
         return out;
     }
     Result<LeaderEpoch> epoch_at(Fiber&, Sequence sequence) override {
+        if (sequence == faulty_from_) return make_error(ErrorCode::CHECKSUM_MISMATCH, "rotten");
         return records.at(sequence.value - 1).leader_epoch;
     }
     Result<void> append_bytes(ByteSpan bytes) override {
+        if (faulty_from_) return make_error(ErrorCode::DAMAGED, "rotten");
+        const std::vector<Record> parsed =
+            MORTAR_TRY(parse(bytes, end().last.next(), end().leader_epoch));
+        records.insert(records.end(), parsed.begin(), parsed.end());
+        wanted_->notify_all();
+        return {};
+    }
+    // The record is not what was written, and a read has met it.
+    void rot(Sequence sequence) {
+        faulty_from_ = sequence;
+        records.at(sequence.value - 1).text = "rotten";
+        if (observer_ != nullptr) observer_->on_state_changed(*this);
+    }
+    std::optional<DamagedPart> damaged_part() const override {
+        if (!faulty_from_) return std::nullopt;
+        return DamagedPart{*faulty_from_, *faulty_from_, false};
+    }
+    Result<std::vector<EpochRun>> runs_behind_damage(Fiber&) override {
+        std::vector<EpochRun> runs;
+        for (Sequence s = faulty_from_->next(); s <= end().last; s = s.next()) {
+            const LeaderEpoch leader_epoch = records[s.value - 1].leader_epoch;
+            if (runs.empty() || runs.back().leader_epoch != leader_epoch)
+                runs.push_back({leader_epoch, s, s});
+            runs.back().last = s;
+        }
+        return runs;
+    }
+    Result<void> repair(Fiber& fiber, Sequence through, const FetchRecords& fetch) override {
+        const Sequence first = *faulty_from_;
+        const ByteVector bytes = MORTAR_TRY(fetch(fiber, first, through));
+        if (cannot_repair) return make_error(ErrorCode::NO_SPACE, "a full disk");
+        records[first.value - 1] = MORTAR_TRY(parse(bytes, first, LeaderEpoch())).at(0);
+        faulty_from_.reset();
+        ++repair_count;
+        if (observer_ != nullptr) observer_->on_state_changed(*this);
+        return {};
+    }
+    static Result<std::vector<Record>> parse(ByteSpan bytes, Sequence next, LeaderEpoch last) {
         ByteReader reader(bytes);
         std::vector<Record> parsed;
-        Sequence next = end().last.next();
         while (reader.remaining() > 0) {
             const auto sequence = reader.id<Sequence>();
             const auto leader_epoch = reader.id<LeaderEpoch>();
             const std::uint32_t size = reader.u32();
             std::string text(as_string_view(reader.bytes(size)));
-            if (reader.failed() || sequence != next || leader_epoch < end().leader_epoch)
+            if (reader.failed() || sequence != next || leader_epoch < last)
                 return make_error(ErrorCode::CHECKSUM_MISMATCH, "not the next record");
             parsed.push_back({leader_epoch, std::move(text)});
             next = next.next();
         }
-        records.insert(records.end(), parsed.begin(), parsed.end());
-        wanted_->notify_all();
-        return {};
+        return parsed;
     }
     Result<void> cut(Fiber& fiber, Sequence keep_through) override {
         MORTAR_ASSERT(keep_through >= commit_);
         MORTAR_TRY(env_->scheduler.sleep_until(fiber, deadline_after(env_->clock, flush_time_)));
         records.resize(static_cast<std::size_t>(keep_through.value));
         flushed_ = std::min(flushed_, keep_through);
+        if (faulty_from_ > keep_through) faulty_from_.reset();
         ++cut_count;
         return {};
     }
@@ -115,6 +154,8 @@ class MemoryLog final : public ReplicatedLog {
 
     std::vector<Record> records;
     int cut_count = 0;
+    int repair_count = 0;
+    bool cannot_repair = false;
 
   private:
     void run(Fiber& fiber) {
@@ -139,6 +180,7 @@ class MemoryLog final : public ReplicatedLog {
     std::unique_ptr<Event> wanted_;
     Sequence flushed_;
     Sequence commit_;
+    std::optional<Sequence> faulty_from_;
 };
 
 class MemoryLogs final : public ReplicatedLogs {

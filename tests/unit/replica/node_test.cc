@@ -409,6 +409,118 @@ TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
     EXPECT_FALSE(wiped.store->is_blank());
 }
 
+// A cluster that has acknowledged twenty records, all of them everywhere.
+void start_with_records(Cluster& cluster) {
+    cluster.start_all();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    for (int i = 0; i < 20; ++i) {
+        cluster.publish();
+        cluster.world.run_for(milliseconds(1));
+    }
+    cluster.world.run_for(seconds(1));
+    cluster.collect();
+    ASSERT_EQ(cluster.acknowledged.size(), 20u);
+    for (auto& node : cluster.nodes)
+        ASSERT_EQ(node->log().records.size(), 20u);
+}
+
+TEST(DamagedReplica, confirms_nothing_until_it_is_repaired_from_the_leader) {
+    Cluster cluster(3, 1, milliseconds(20));
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    cluster[2].kill(false);  // nobody else confirms
+    MemoryLog& log = cluster[1].log();
+    cluster.publish();
+    ASSERT_TRUE(cluster.run_until([&] { return log.records.size() == 21; }, seconds(1)));
+    ASSERT_EQ(log.flushed(), Sequence(20));
+    log.cannot_repair = true;
+    log.rot(Sequence(7));
+    cluster.world.run_for(milliseconds(1500));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 20u);
+    EXPECT_EQ(cluster[1].store->mark_of(LOG).faulty_from, Sequence(7));
+    log.cannot_repair = false;
+    cluster.world.run_for(milliseconds(2500));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 21u);
+    EXPECT_EQ(cluster[1].store->mark_of(LOG).faulty_from, Sequence(0));
+    EXPECT_EQ(log.cut_count, 0);
+    EXPECT_EQ(cluster[1].replica->care().repaired_count, 1u);
+    cluster.expect_all_kept(log);
+}
+
+TEST(DamagedReplica, of_a_leader_is_repaired_from_a_follower) {
+    Cluster cluster;
+    start_with_records(cluster);
+    MemoryLog& log = cluster[0].log();
+    log.rot(Sequence(7));
+    cluster[2].log().rot(Sequence(9));  // and this one has its own from the leader
+    cluster.world.run_for(milliseconds(2500));
+    EXPECT_EQ(cluster.leader(), &cluster[0]);
+    EXPECT_EQ(log.repair_count, 1);
+    EXPECT_EQ(cluster[2].log().repair_count, 1);
+    for (auto& node : cluster.nodes) {
+        EXPECT_EQ(node->log().cut_count, 0);
+        EXPECT_FALSE(node->log().faulty_from().has_value());
+        cluster.expect_all_kept(node->log());
+    }
+}
+
+TEST(DamagedReplica, is_whole_before_its_node_leads) {
+    Cluster cluster;
+    start_with_records(cluster);
+    cluster[0].kill(false);
+    cluster[0].log().rot(Sequence(20));
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    cluster[1].kill(true);
+    cluster[0].sim.restart();
+    cluster[0].start(3);
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() == nullptr; }, seconds(5)));
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(9)));
+    cluster.world.run_for(seconds(1));
+    for (const std::size_t i : {0u, 2u}) {
+        EXPECT_FALSE(cluster[i].log().faulty_from().has_value());
+        cluster.expect_all_kept(cluster[i].log());
+    }
+}
+
+TEST(DamagedReplica, that_differs_in_what_was_committed_is_left_aside_alone) {
+    Cluster cluster;
+    start_with_records(cluster);
+    cluster[2].kill(false);
+    // It has another past, and believes it committed.
+    MemoryLog& log = cluster[2].log();
+    for (std::size_t i = 10; i < 20; ++i)
+        log.records[i] = {LeaderEpoch(log.records[i].leader_epoch.value + 1), "other"};
+    cluster[2].sim.restart();
+    cluster[2].start(3);
+    log.advance_commit(Sequence(20));
+    cluster[1].kill(false);
+    // A new epoch, in which it must be reconciled.
+    cluster[0].kill(false);
+    for (const std::size_t i : {0u, 1u}) {
+        cluster[i].sim.restart();
+        cluster[i].start(3);
+    }
+    ASSERT_TRUE(cluster.run_until(
+        [&] {
+            log.advance_commit(Sequence(20));
+            const bool leads = cluster.leader() == &cluster[0] || cluster.leader() == &cluster[1];
+            return leads && cluster.leader()->replica->status().followers.size() == 2 &&
+                   cluster.leader()->replica->status().followers[1].is_installed;
+        },
+        seconds(20)))
+        << cluster.lines;
+    EXPECT_GT(cluster[2].store->mark_of(LOG).faulty_from, Sequence(0));
+    EXPECT_EQ(log.cut_count, 0);
+    EXPECT_EQ(log.records[19].text, "other");
+    cluster.publish();
+    cluster.world.run_for(milliseconds(100));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 21u);
+    EXPECT_EQ(log.records.size(), 20u);
+}
+
 // Kills, power losses and pauses at random; what was acknowledged stays, leases do not overlap.
 TEST(ReplicaNode, keeps_what_it_acknowledged_through_random_faults) {
     std::uint64_t acknowledged_total = 0;

@@ -10,6 +10,9 @@ namespace {
 
 constexpr std::uint64_t FLIPS_MAX = 3;
 constexpr int TRIES = 32;
+// Of a segment: another version there is a newer program's file, which no older one may touch (gate F3).
+constexpr std::uint64_t VERSIONS_BEGIN = 4;
+constexpr std::uint64_t VERSIONS_END = 6;
 constexpr std::size_t STRIKES_MAX = 4;  // a run in which all is damaged shows nothing
 
 class Bitrot final : public Nemesis {
@@ -53,6 +56,7 @@ class Bitrot final : public Nemesis {
         for (int i = 0; i < TRIES; ++i) {
             const std::uint64_t file_offset = rng.below(old_bytes);
             if (bytes[static_cast<std::size_t>(file_offset)] == std::byte{0}) continue;
+            if (file_offset >= VERSIONS_BEGIN && file_offset < VERSIONS_END) continue;
             return disk.flip_bit(path, file_offset, static_cast<unsigned>(rng.below(8)));
         }
         return false;

@@ -92,7 +92,6 @@ struct ReplicaView {
 struct ReplicaLog {
     std::size_t broker = 0;
     const std::map<std::uint64_t, SeenRecord>* records = nullptr;
-    bool is_rotten = false;
 };
 
 class Checker {

@@ -48,7 +48,8 @@ RunOptions scenario() {
                     {"metadata_snapshot_records", 4},
                     {"ledger_max_bytes", 4096},
                     {"lease_ms", 2000},
-                    {"max_attempts", 5}};
+                    {"max_attempts", 5},
+                    {"scrub_pause_ms", 3600000}};
     return options;
 }
 

@@ -11,14 +11,16 @@ LogFollower follower_of(PartitionKey key) {
     return LogFollower(partition_folder(key.topic_id.value, key.partition.value));
 }
 
-Sequence last_of(const LogFollower& log) {
-    return Sequence(log.records().empty() ? 0 : log.records().rbegin()->first);
-}
-
-Sequence last_durable(BrokerNode& broker, PartitionKey key) {
+// All records up to it are there: the reader goes on behind a bad one.
+Sequence durable_through(BrokerNode& broker, PartitionKey key) {
     LogFollower log = follower_of(key);
     (void)log.advance(broker.durable_image());
-    return last_of(log);
+    std::uint64_t through = 0;
+    for (const auto& [sequence, record] : log.records()) {
+        if (sequence != through + 1) break;
+        through = sequence;
+    }
+    return Sequence(through);
 }
 
 }  // namespace
@@ -81,7 +83,7 @@ bool LogViews::are_level() const {
     for (const auto& broker : brokers_) {
         if (!broker->serving) return false;
         for (const auto& [key, last] : last_sequences_) {
-            if (!is_rotten(*broker, key) && last_durable(*broker, key) < last) return false;
+            if (durable_through(*broker, key) < last) return false;
         }
     }
     return true;
@@ -93,7 +95,7 @@ std::string LogViews::describe() const {
         text += broker->name() + (broker->serving ? ":" : " (does not serve):");
         for (const auto& [key, last] : last_sequences_) {
             text += fmt::format(" {}/{} {} of {}", key.topic_id.value, key.partition.value,
-                                last_durable(*broker, key).value, last.value);
+                                durable_through(*broker, key).value, last.value);
         }
         text += "; ";
     }
@@ -108,7 +110,7 @@ void LogViews::compare() {
         for (const auto& broker : brokers_) {
             copies.push_back(follower_of(key));
             (void)copies.back().advance(broker->durable_image());
-            logs.push_back({broker->index(), &copies.back().records(), is_rotten(*broker, key)});
+            logs.push_back({broker->index(), &copies.back().records()});
         }
         for (auto& checker : checkers_)
             checker->on_replica_logs(key, last, logs);

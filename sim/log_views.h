@@ -32,7 +32,7 @@ class LogViews {
     // As shown last.
     const std::map<PartitionKey, Sequence>& last_sequences() const { return last_sequences_; }
 
-    // Every broker holds durably what was shown last.
+    // Every broker holds durably what was shown last; what had rotted is repaired.
     bool are_level() const;
     std::string describe() const;
     // Shows all copies side by side, up to what was shown last.

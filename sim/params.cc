@@ -112,6 +112,10 @@ const Row ROWS[] = {
      [](Rng& r) {
          return one_of(r, {2, 5, 1000});
      }},
+    {"scrub_pause_ms", "between two walks that look for damage", 1, 3600000,
+     [](Rng& r) {
+         return one_of(r, {500, 3000, 10000});
+     }},
 };
 
 }  // namespace

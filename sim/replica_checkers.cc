@@ -63,7 +63,7 @@ class ReplicasEqual : public Checker {
             for (const ReplicaLog& log : logs) {
                 const auto found = log.records->find(sequence);
                 if (found == log.records->end()) {
-                    if (!log.is_rotten) miss(key, sequence, log.broker);
+                    miss(key, sequence, log.broker);
                     continue;
                 }
                 const bool is_equal = first == nullptr || is_same(*first, found->second);

@@ -27,7 +27,8 @@ struct Elsewhere {
 };
 
 constexpr const char* NEVER_SENT = "never sent in v0 (contract E4)";
-constexpr const char* REPLICATION = "needs a cluster: replication is not in this version";
+constexpr const char* REPLICATION = "needs a cluster: QuorumLevels";
+constexpr const char* ELECTIONS = "for operators, in log and /stats: clients get `leader unknown`";
 
 // Codes that no client can get from one node of this version, or not in a test's time.
 constexpr Elsewhere ELSEWHERE[] = {
@@ -50,8 +51,8 @@ constexpr Elsewhere ELSEWHERE[] = {
     {ErrorCode::CATCHUP_REQUIRED, "between peers"},
     {ErrorCode::LOG_GAP, "between peers"},
     {ErrorCode::QUORUM_RECOVERED, "information, never an ERR"},
-    {ErrorCode::UNCLEAN_ELECTION_REJECTED, REPLICATION},
-    {ErrorCode::ELECTION_TIMEOUT, REPLICATION},
+    {ErrorCode::UNCLEAN_ELECTION_REJECTED, ELECTIONS},
+    {ErrorCode::ELECTION_TIMEOUT, ELECTIONS},
 };
 
 // Provoked by the cases below.

@@ -73,7 +73,7 @@ struct RewriteWorld : LogWorld {
         ASSERT_TRUE(run([&](Fiber& fiber) {
             for (Sequence next(1); next <= log->flushed_sequence();) {
                 const auto scrubbed = log->scrub(fiber, next, 1000);
-                if (!scrubbed.ok()) break;
+                if (!scrubbed.ok() || scrubbed->record_count == 0) break;
                 next = scrubbed->last.next();
             }
         }));
@@ -184,9 +184,7 @@ TEST(SegmentRewrite, leaves_the_damaged_log_or_the_whole_one_wherever_it_crashes
             // A checkpoint covers it: found again by whoever reads there.
             if (!world.log->faulty_from() && !is_at_end) {
                 ASSERT_TRUE(world.run([&](Fiber& fiber) {
-                    (void)world.log->scrub(fiber, world.log->damaged_part() ? Sequence(1)
-                                                                            : Sequence(6),
-                                           1000);
+                    (void)world.log->scrub(fiber, Sequence(6), 1000);
                 }));
             }
             ASSERT_TRUE(world.is_faulty_or_whole()) << stop << is_at_end;

@@ -12,9 +12,11 @@ constexpr Duration FLUSH_LOOK_AGAIN = milliseconds(100);
 // What was not used of the rate is not saved up for longer than this.
 constexpr Duration RATE_BURST = milliseconds(100);
 
-// The copy counts up to its end only, whatever stands behind it by now.
-LogEnd bounded(LogEnd found, const LogEnd& end) {
-    return found.last > end.last ? end : found;
+// The copy counts up to its end only, whatever stands behind it by now: save what its leader has appended since, in the epoch
+// in which it is asked.
+LogEnd bounded(LogEnd found, const CopySource& source) {
+    const bool counts = found.last <= source.end.last || found.leader_epoch == source.leader_epoch;
+    return counts ? found : source.end;
 }
 
 }  // namespace
@@ -77,7 +79,7 @@ Result<LogEnd> CatchUp::asked_end(Fiber& fiber, PartitionKey key, LeaderEpoch at
                                   const CopySource& source) {
     const LogEnd found = MORTAR_TRY(
         requests_->epoch_end(fiber, source.node, source.leader_epoch, key, at_most));
-    return bounded(found, source.end);
+    return bounded(found, source);
 }
 
 // ours: what of this log is looked at, all or its beginning.
@@ -103,11 +105,12 @@ Result<LogEnd> CatchUp::common_by_snapshot(Fiber& fiber, const CopySource& sourc
     if (snapshot.is(ErrorCode::NOT_FOUND)) return LogEnd{};
     if (!snapshot.ok()) return snapshot.error();
     MORTAR_TRY(logs_.install_metadata_snapshot(fiber, *snapshot->bytes));
-    const ReplicatedLog* log = MORTAR_TRY(find(METADATA_LOG));
+    ReplicatedLog* log = MORTAR_TRY(find(METADATA_LOG));
     MORTAR_SOMETIMES(true, "catch_up: a snapshot shows what metadata has in common");
-    LogEnd common;
-    common.last = std::min(log->commit_seq(), source.end.last);
-    return common;
+    const Sequence committed = log->commit_seq();
+    if (committed == Sequence(0)) return LogEnd{};
+    const LogEnd common{committed, MORTAR_TRY(log->epoch_at(fiber, committed))};
+    return bounded(common, source);
 }
 
 Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source) {
@@ -115,7 +118,8 @@ Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySourc
         ReplicatedLog* log = MORTAR_TRY(find(key));
         const LogEnd end = log->end();
         if (end.last >= source.end.last) {
-            if (end == source.end) return {};
+            // A snapshot is the leader's newest: it may go on into the term.
+            if (end == source.end || end.leader_epoch == source.leader_epoch) return {};
             return make_error(ErrorCode::MALFORMED_PAYLOAD,
                               log_name(key) + ": the copy does not end as it was said to");
         }

@@ -31,7 +31,7 @@ Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LogEnd end, Lead
 struct CopySource {
     NodeId node;
     LeaderEpoch leader_epoch;  // that this node has promised: an older asker is refused
-    LogEnd end;                // the copy counts up to here
+    LogEnd end;                // the copy counts up to here, and with what a leader appended in leader_epoch
 };
 
 class CatchUp {
@@ -40,7 +40,7 @@ class CatchUp {
     CatchUp(Env& env, ReplicatedLogs& logs, PeerRequests* requests)
         : env_(env), logs_(logs), requests_(requests) {}
 
-    // The log's end is source.end then, and everything is flushed.
+    // The log's end is source.end then, or what it holds behind that is of source.leader_epoch; everything is flushed.
     Result<void> reconcile(Fiber& fiber, PartitionKey key, const CopySource& source);
     // The log is damaged, the source's copy is the one to have: segment by segment its bad records are replaced. Where the
     // copies part above what is committed here, what the source does not have is cut. Afterwards no damage is known.

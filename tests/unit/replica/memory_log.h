@@ -1,7 +1,9 @@
 // memory_log: replicated logs in memory for tests of replication: what was flushed survives a restart, the rest does not.
 #pragma once
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,6 +59,10 @@ class MemoryLog final : public ReplicatedLog {
                                    std::uint64_t max_bytes) override {
         if (faulty_from_ && from <= *faulty_from_ && through >= *faulty_from_)
             return make_error(ErrorCode::CHECKSUM_MISMATCH, "rotten");
+        if (from <= snapshot_through_) return make_error(ErrorCode::NOT_FOUND, "in a snapshot");
+        return encode(from, through, max_bytes);
+    }
+    RecordBytes encode(Sequence from, Sequence through, std::uint64_t max_bytes) const {
         auto bytes = std::make_shared<ByteVector>();
         RecordBytes out;
         out.first = from;
@@ -77,7 +83,18 @@ class MemoryLog final : public ReplicatedLog {
     }
     Result<LeaderEpoch> epoch_at(Fiber&, Sequence sequence) override {
         if (sequence == faulty_from_) return make_error(ErrorCode::CHECKSUM_MISMATCH, "rotten");
-        return records.at(sequence.value - 1).leader_epoch;
+        return records.at(std::max(sequence, snapshot_through_).value - 1).leader_epoch;
+    }
+    // What is committed stands in a snapshot from now on, and in no log.
+    void compact() { snapshot_through_ = commit_; }
+    Sequence snapshot_through() const { return snapshot_through_; }
+    Result<void> install_snapshot(ByteSpan bytes) {
+        std::vector<Record> covered = MORTAR_TRY(parse(bytes, Sequence(1), LeaderEpoch()));
+        if (Sequence(covered.size()) <= commit_) return {};
+        records = std::move(covered);
+        flushed_ = commit_ = snapshot_through_ = end().last;
+        observer_->on_flushed(*this);
+        return {};
     }
     Result<void> append_bytes(ByteSpan bytes) override {
         if (faulty_from_) return make_error(ErrorCode::DAMAGED, "rotten");
@@ -181,6 +198,7 @@ class MemoryLog final : public ReplicatedLog {
     Sequence flushed_;
     Sequence commit_;
     std::optional<Sequence> faulty_from_;
+    Sequence snapshot_through_;
 };
 
 class MemoryLogs final : public ReplicatedLogs {
@@ -200,10 +218,15 @@ class MemoryLogs final : public ReplicatedLogs {
     }
     Result<void> wait_for_catalog(Fiber&) override { return {}; }
     Result<MetadataSnapshot> metadata_snapshot(Fiber&) override {
-        return make_error(ErrorCode::NOT_FOUND);
+        const MemoryLog& log = *logs.at(METADATA_LOG);
+        if (log.snapshot_through() == Sequence(0)) return make_error(ErrorCode::NOT_FOUND);
+        const RecordBytes all = log.encode(Sequence(1), log.snapshot_through(), UINT64_MAX);
+        return MetadataSnapshot{log.snapshot_through(),
+                                std::make_shared<const ByteVector>(all.parts.front().begin(),
+                                                                   all.parts.front().end())};
     }
-    Result<void> install_metadata_snapshot(Fiber&, ByteSpan) override {
-        return make_error(ErrorCode::NOT_FOUND);
+    Result<void> install_metadata_snapshot(Fiber&, ByteSpan snapshot) override {
+        return logs.at(METADATA_LOG)->install_snapshot(snapshot);
     }
     std::map<PartitionKey, std::unique_ptr<MemoryLog>> logs;
 };

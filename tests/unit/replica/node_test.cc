@@ -521,6 +521,44 @@ TEST(DamagedReplica, that_differs_in_what_was_committed_is_left_aside_alone) {
     EXPECT_EQ(log.records.size(), 20u);
 }
 
+// The leader's snapshot goes on into its term, behind what an INSTALL names as the base.
+TEST(ReplicaNode, a_node_that_was_away_takes_a_snapshot_of_the_term_under_way) {
+    Cluster cluster;
+    cluster.start_all();
+    const auto metadata_of = [&](std::size_t i) -> MemoryLog& {
+        return *cluster[i].logs.logs.at(METADATA_LOG);
+    };
+    const auto propose = [&](std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i)
+            metadata_of(0).append(*cluster[0].office_epoch, "d" + std::to_string(i));
+        cluster.world.run_for(seconds(1));
+    };
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() == &cluster[0]; }, seconds(5)));
+    cluster.world.run_for(seconds(2));
+    propose(5);
+    cluster[2].kill(false);
+    propose(2);
+    cluster[0].kill(false);
+    cluster[0].sim.restart();
+    cluster[0].start(3);
+    // Without the others: the same node leads again, in a new epoch.
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
+    if (cluster.leader() != &cluster[0]) {
+        ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() == &cluster[0]; }, seconds(60)));
+    }
+    propose(4);
+    metadata_of(0).compact();
+    ASSERT_EQ(metadata_of(0).snapshot_through(), Sequence(11));
+    propose(1);
+    cluster[2].sim.restart();
+    cluster[2].start(3);
+    cluster.world.run_for(seconds(5));
+    EXPECT_EQ(metadata_of(2).records, metadata_of(0).records);
+    EXPECT_EQ(metadata_of(2).commit_seq(), Sequence(12));
+    EXPECT_EQ(metadata_of(2).cut_count, 0);
+    EXPECT_EQ(cluster.lines.find("not_installed"), std::string::npos) << cluster.lines;
+}
+
 // Kills, power losses and pauses at random; what was acknowledged stays, leases do not overlap.
 TEST(ReplicaNode, keeps_what_it_acknowledged_through_random_faults) {
     std::uint64_t acknowledged_total = 0;

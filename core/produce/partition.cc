@@ -224,7 +224,13 @@ Result<void> PartitionTable::recover_topic(Fiber& fiber, const Topic& topic) {
 Result<void> PartitionTable::open(Fiber& fiber, const Topic& topic, OnDiskError on_disk_error) {
     const Topic meant = topic;  // the catalog's own may go while this waits
     const TopicId topic_id = meant.topic_id;
-    const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
+    std::optional<Mutex::Guard> guard(MORTAR_TRY(topology_.lock(fiber)));
+    // Another topic had its number: its creation was cut away with the metadata's tail. Its files go first.
+    while (retired_.contains(topic_id)) {
+        guard.reset();
+        MORTAR_TRY(remove_topic(fiber, topic_id));
+        guard.emplace(MORTAR_TRY(topology_.lock(fiber)));
+    }
     if (topics_.contains(topic_id)) return {};
     opening_ = topic_id;
     opening_is_retired_ = false;
@@ -304,7 +310,6 @@ void PartitionTable::retire_topic(TopicId topic_id) {
 
 Result<void> PartitionTable::remove_topic(Fiber& fiber, TopicId topic_id) {
     const Mutex::Guard guard = MORTAR_TRY(topology_.lock(fiber));
-    MORTAR_ASSERT(!topics_.contains(topic_id));
     const auto found = retired_.find(topic_id);
     if (found == retired_.end()) return {};
     const TopicPartitions removed = std::move(found->second);

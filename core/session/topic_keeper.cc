@@ -1,6 +1,7 @@
 #include "core/session/topic_keeper.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,31 @@ namespace {
 
 TopicId twin_of(TopicId topic_id) {
     return topic_id.next();
+}
+
+// Committed, or perhaps committed elsewhere.
+std::optional<Topic> find_possible(const MetadataLog& metadata, TopicId topic_id) {
+    if (const Topic* topic = metadata.catalog().find_topic(topic_id)) return *topic;
+    for (const Topic& topic : metadata.topics_in_tail()) {
+        if (topic.topic_id == topic_id) return topic;
+    }
+    return std::nullopt;
+}
+
+// While this waits for its turn the topic may be deleted, or cut away with the tail, and another one may have its number.
+Result<void> open_if_possible(Fiber& fiber, const MetadataLog& metadata, PartitionTable& partitions,
+                              TopicId topic_id) {
+    std::optional<Topic> topic = find_possible(metadata, topic_id);
+    while (topic.has_value()) {
+        MORTAR_TRY(partitions.open_topic(fiber, *topic));
+        std::optional<Topic> now = find_possible(metadata, topic_id);
+        if (now.has_value() && now->partition_count == topic->partition_count) return {};
+        MORTAR_SOMETIMES(true, "topic_keeper: a topic went while it was opened");
+        partitions.retire_topic(topic_id);
+        MORTAR_TRY(partitions.remove_topic(fiber, topic_id));
+        topic = find_possible(metadata, topic_id);
+    }
+    return {};
 }
 
 }  // namespace
@@ -159,15 +185,26 @@ void TopicKeeper::stop() {
 }
 
 Result<void> TopicKeeper::open_tail(Fiber& fiber) {
-    for (const Topic& topic : metadata_.topics_in_tail()) {
-        MORTAR_TRY(partitions_.open_topic(fiber, topic));
-        if (!topic.is_twin()) sources_.insert(topic.topic_id);
+    std::set<TopicId> opened;
+    while (true) {
+        // Each time anew: the tail moves on while one is opened.
+        const std::vector<Topic> tail = metadata_.topics_in_tail();
+        const auto next = std::find_if(tail.begin(), tail.end(), [&opened](const Topic& topic) {
+            return !opened.contains(topic.topic_id);
+        });
+        if (next == tail.end()) return {};
+        const TopicId topic_id = next->topic_id;
+        const bool is_twin = next->is_twin();
+        opened.insert(topic_id);
+        MORTAR_TRY(open_if_possible(fiber, metadata_, partitions_, topic_id));
+        if (!is_twin && find_possible(metadata_, topic_id)) sources_.insert(topic_id);
     }
-    return {};
 }
 
 Result<void> TopicKeeper::wait_done(Fiber& fiber, MutationId through) {
-    while (done_through_ < through)
+    // A replacement has changes for a number that was done before.
+    while (done_through_ < through ||
+           (!changes_.empty() && changes_.front().mutation_id <= through))
         MORTAR_TRY(changed_.wait(fiber));
     return {};
 }
@@ -179,9 +216,8 @@ Result<void> TopicKeeper::carry_out(Fiber& fiber, const Change& change) {
 
 Result<void> TopicKeeper::open_pair(Fiber& fiber, TopicId topic_id) {
     for (const TopicId id : {topic_id, twin_of(topic_id)}) {
-        const Topic* topic = metadata_.catalog().find_topic(id);
-        if (topic == nullptr) return {};  // deleted since
-        MORTAR_TRY(partitions_.open_topic(fiber, *topic));
+        if (metadata_.catalog().find_topic(id) == nullptr) return {};  // deleted since
+        MORTAR_TRY(open_if_possible(fiber, metadata_, partitions_, id));
     }
     return {};
 }

@@ -147,6 +147,26 @@ TEST(Partition, tells_a_replica_what_happens_to_its_log) {
     EXPECT_TRUE(world.table->keys().empty());
 }
 
+// A creation that was cut away with the metadata's tail leaves its number to the next one.
+TEST(Partition, of_a_topic_with_a_used_number_begins_empty_and_outlives_the_others_removal) {
+    PartitionWorld world;
+    ASSERT_TRUE(world.run([&](Fiber& fiber) {
+        world.open(fiber);
+        world.append();
+        world.append();
+        world.wait_flushed(fiber);
+        world.table->retire_topic(KEY.topic_id);
+        world.forget_behind(0);
+        world.open(fiber);
+        EXPECT_EQ(world.partition().end().last, Sequence(0));
+        EXPECT_TRUE(world.table->remove_topic(fiber, KEY.topic_id).ok());
+        ASSERT_NE(world.table->find(KEY), nullptr);
+        world.append();
+        world.wait_flushed(fiber);
+        EXPECT_EQ(world.partition().flushed(), Sequence(1));
+    }));
+}
+
 TEST(Partition, commits_what_it_is_told_as_far_as_the_log_reaches_and_never_back) {
     PartitionWorld world;
     ASSERT_TRUE(world.run([&](Fiber& fiber) {

@@ -13,6 +13,8 @@ constexpr std::size_t SECTORS_PER_PAGE = PAGE_BYTES / SECTOR_BYTES;
 const std::byte ZERO_PAGE[PAGE_BYTES] = {};
 // A torn image damages one sector in this many.
 constexpr std::uint64_t TORN_ONE_IN = 6;
+// Garbage costs memory, and looking for it looks at every file.
+constexpr std::size_t NAMES_GONE_MAX = 64;
 
 bool all_zero(ByteSpan bytes) {
     return std::memcmp(bytes.data(), ZERO_PAGE, bytes.size()) == 0;
@@ -150,6 +152,7 @@ const Inode& DiskState::inode(InodeNumber number) const {
 InodeNumber DiskState::create(InodeNumber folder, const std::string& name, bool is_folder) {
     const InodeNumber number = next_inode_++;
     inodes_[number].is_folder = is_folder;
+    inodes_[number].is_named = true;
     change_names({{folder, name, number}});
     return number;
 }
@@ -157,13 +160,21 @@ InodeNumber DiskState::create(InodeNumber folder, const std::string& name, bool 
 void DiskState::rename(InodeNumber from_folder, const std::string& from, InodeNumber to_folder,
                        const std::string& to) {
     const InodeNumber moved = inode(from_folder).cached_names.at(from);
+    const auto& names = inode(to_folder).cached_names;
+    const auto replaced = names.find(to);
+    if (replaced != names.end() && replaced->second != moved) unlink(replaced->second);
     change_names({{from_folder, from, NO_INODE}, {to_folder, to, moved}});
-    recount();
 }
 
 void DiskState::remove(InodeNumber folder, const std::string& name) {
+    unlink(inode(folder).cached_names.at(name));
     change_names({{folder, name, NO_INODE}});
-    recount();
+}
+
+void DiskState::unlink(InodeNumber number) {
+    Inode& gone = inode(number);
+    gone.is_named = false;
+    if (gone.open_count == 0) used_bytes_ -= gone.cached.size_bytes;
 }
 
 void DiskState::change_names(std::vector<NameEdit> edits) {
@@ -179,7 +190,6 @@ void DiskState::change_names(std::vector<NameEdit> edits) {
 }
 
 void DiskState::commit_folder(InodeNumber folder, std::uint64_t before_change) {
-    bool removed = false;
     for (NameChange& change : pending_) {
         if (change.order >= before_change) break;
         bool complete = true;
@@ -189,14 +199,14 @@ void DiskState::commit_folder(InodeNumber folder, std::uint64_t before_change) {
         }
         if (!complete) continue;
         for (NameEdit& edit : change.edits) {
-            removed = removed || edit.inode == NO_INODE;
+            if (edit.inode == NO_INODE) ++names_gone_;
             apply_durable(edit);
             supersede(edit, change.order);
         }
         change.edits.clear();
     }
     std::erase_if(pending_, [](const NameChange& change) { return change.edits.empty(); });
-    if (removed) collect_garbage();
+    if (names_gone_ > NAMES_GONE_MAX) collect_garbage();
 }
 
 void DiskState::apply_durable(NameEdit& edit) {
@@ -391,13 +401,15 @@ void DiskState::visit_items(const Visitor& visit) const {
     }
 }
 
-std::uint64_t DiskState::unsynced_count() const {
+std::uint64_t DiskState::unsynced_count() {
+    collect_garbage();
     std::uint64_t count = 0;
     visit_items([&count](ItemKind) { ++count; });
     return count;
 }
 
 void DiskState::lose_power(const PowerImage& image) {
+    collect_garbage();
     Chooser chooser(image);
     for (NameChange& change : pending_) {
         if (chooser.next(ItemKind::NAME) != Fate::KEPT) continue;
@@ -472,6 +484,15 @@ void DiskState::lose_file(Inode& file, Chooser& chooser) {
     file.synced_version = ++file.version;
 }
 
+void DiskState::open(InodeNumber file) {
+    ++inode(file).open_count;
+}
+
+void DiskState::close(InodeNumber file) {
+    Inode& closed = inode(file);
+    if (--closed.open_count == 0 && !closed.is_named) used_bytes_ -= closed.cached.size_bytes;
+}
+
 void DiskState::close_all() {
     for (auto& [number, inode] : inodes_)
         inode.open_count = 0;
@@ -479,6 +500,7 @@ void DiskState::close_all() {
 }
 
 void DiskState::collect_garbage() {
+    names_gone_ = 0;
     std::set<InodeNumber> reached{ROOT_INODE};
     std::vector<InodeNumber> open{ROOT_INODE};
     const auto reach = [&](InodeNumber number) {
@@ -505,24 +527,23 @@ void DiskState::collect_garbage() {
                   [&reached](const auto& entry) { return !reached.contains(entry.first); });
 }
 
-// An unlinked file keeps its space until its last handle is closed.
 void DiskState::recount() {
-    std::set<InodeNumber> counted;
+    for (auto& [number, inode] : inodes_)
+        inode.is_named = false;
     std::vector<InodeNumber> open{ROOT_INODE};
-    for (const auto& [number, inode] : inodes_) {
-        if (inode.open_count > 0) counted.insert(number);
-    }
     while (!open.empty()) {
         const Inode& folder = inode(open.back());
         open.pop_back();
         for (const auto& [name, number] : folder.cached_names) {
-            counted.insert(number);
-            if (inode(number).is_folder) open.push_back(number);
+            Inode& named = inode(number);
+            named.is_named = true;
+            if (named.is_folder) open.push_back(number);
         }
     }
     used_bytes_ = 0;
-    for (const InodeNumber number : counted)
-        used_bytes_ += inode(number).cached.size_bytes;
+    for (const auto& [number, inode] : inodes_) {
+        if (inode.is_named || inode.open_count > 0) used_bytes_ += inode.cached.size_bytes;
+    }
 }
 
 std::uint64_t DiskState::digest() const {

@@ -84,6 +84,7 @@ struct Inode {
     std::uint64_t version = 0;         // counts changes of cached
     std::uint64_t synced_version = 0;  // durable is cached as it was then
     std::uint32_t open_count = 0;
+    bool is_named = false;  // by a cached name
     // Folders:
     std::map<std::string, InodeNumber> cached_names;
     std::map<std::string, InodeNumber> durable_names;
@@ -167,10 +168,12 @@ class DiskState {
     void drop_page(InodeNumber file, std::size_t page_index, bool stays_cached);
 
     // Unsynced items as PowerImage counts them.
-    std::uint64_t unsynced_count() const;
+    std::uint64_t unsynced_count();
     void lose_power(const PowerImage& image);
+    void open(InodeNumber file);
+    void close(InodeNumber file);
     void close_all();
-    // Sum of cached sizes.
+    // Sum of cached sizes. An unlinked file keeps its space until its last handle is closed.
     std::uint64_t used_bytes() const { return used_bytes_; }
     // Frees files that no name and no handle refers to.
     void collect_garbage();
@@ -190,6 +193,7 @@ class DiskState {
     void supersede(const NameEdit& edit, std::uint64_t order);
     void mark_dirty(Inode& file, std::size_t page_index);
     void lose_file(Inode& file, Chooser& chooser);
+    void unlink(InodeNumber number);
     void recount();
 
     std::map<InodeNumber, Inode> inodes_;
@@ -197,6 +201,7 @@ class DiskState {
     InodeNumber next_inode_ = ROOT_INODE + 1;
     std::uint64_t next_change_ = 1;
     std::uint64_t used_bytes_ = 0;
+    std::size_t names_gone_ = 0;  // since garbage was collected
 };
 
 // Images that differ, for a state with this many unsynced items: at most bound, the extreme ones

@@ -65,12 +65,12 @@ class SimFile final : public File {
           path_(std::move(path)),
           writable_(writable),
           life_(disk.node_.life()) {
-        ++disk_.state_.inode(inode_).open_count;
+        disk_.state_.open(inode_);
         ++disk_.open_files_;
     }
     ~SimFile() override {
         if (!is_current()) return;
-        --disk_.state_.inode(inode_).open_count;
+        disk_.state_.close(inode_);
         --disk_.open_files_;
     }
     SimFile(const SimFile&) = delete;

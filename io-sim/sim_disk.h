@@ -145,7 +145,7 @@ class SimDisk : public Disk {
     ByteVector cached_read_part(const std::string& path, std::uint64_t file_offset,
                                 std::uint64_t max_bytes) const;
     std::uint64_t used_bytes() const { return state_.used_bytes(); }
-    std::uint64_t unsynced_count() const { return state_.unsynced_count(); }
+    std::uint64_t unsynced_count() { return state_.unsynced_count(); }
     std::uint64_t digest() const { return state_.digest(); }
 
     // Only while the node is dead (or has never opened a file).

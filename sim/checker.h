@@ -130,8 +130,8 @@ class Checker {
                              const std::map<std::uint64_t, SeenRecord>& /*by sequence*/,
                              const std::vector<SeenRecord>& /*as found*/) {}
     virtual void on_group_view(const GroupView&) {}
-    // A broker's file of this log was cut, replaced or removed.
-    virtual void on_log_rewritten(std::size_t /*broker*/, PartitionKey) {}
+    // A broker's segment of this log was cut, replaced or removed: from its base on the log is not what it was.
+    virtual void on_log_rewritten(std::size_t /*broker*/, PartitionKey, std::uint64_t /*base*/) {}
     // All brokers that are up, at one moment.
     virtual void on_replica_views(const std::vector<ReplicaView>&) {}
     // All copies of a log at the end, when they had their time to catch up.

@@ -40,8 +40,9 @@ class AckedDurable : public Checker {
         });
     }
     void on_broker_down() override { logs_.clear(); }
-    void on_log_rewritten(std::size_t broker, PartitionKey key) override {
-        logs_.erase({key, broker});
+    void on_log_rewritten(std::size_t broker, PartitionKey key, std::uint64_t base) override {
+        const auto log = logs_.find({key, broker});
+        if (log != logs_.end()) log->second.forget_from(base);
     }
 
   private:
@@ -60,9 +61,18 @@ class AckedDurable : public Checker {
             keys.insert({topic_id, PartitionIndex(p)});
         return keys;
     }
+    // Up to a majority: what more of them hold it does not matter.
     std::size_t copies(PartitionKey key, const PubRequest& request, const wire::PubResult& result) {
+        const std::size_t read_on = count_copies(key, request, result, false);
+        // A copy that was repaired in place is read once more from its start. That takes long, and is seldom needed.
+        if (read_on >= majority() || world_.durable.size() == 1) return read_on;
+        return count_copies(key, request, result, true);
+    }
+    std::size_t count_copies(PartitionKey key, const PubRequest& request,
+                             const wire::PubResult& result, bool is_from_start) {
         std::size_t count = 0;
-        for (std::size_t broker = 0; broker < world_.durable.size(); ++broker) {
+        for (std::size_t broker = 0; broker < world_.durable.size() && count < majority();
+             ++broker) {
             // It was durable there, and the reader here stops at what has rotted since.
             if (world_.rotten.contains({broker, key})) {
                 ++count;
@@ -74,17 +84,14 @@ class AckedDurable : public Checker {
                 LogFollower follower(partition_folder(key.topic_id.value, key.partition.value));
                 log = logs_.emplace(place, std::move(follower)).first;
             }
-            if (holds(log->second, world_.durable[broker], request, result)) ++count;
+            if (holds(log->second, world_.durable[broker], request, result, is_from_start)) ++count;
         }
         return count;
     }
-    bool holds(LogFollower& log, const Image& image, const PubRequest& request,
-               const wire::PubResult& result) const {
-        if (!log.records().contains(result.sequence.value)) (void)log.advance(image);
+    static bool holds(LogFollower& log, const Image& image, const PubRequest& request,
+                      const wire::PubResult& result, bool is_from_start) {
         if (is_in(log, request, result)) return true;
-        // A copy that was repaired in place is read once more from its start.
-        if (world_.durable.size() == 1) return false;
-        log.forget();
+        if (is_from_start) log.forget();
         (void)log.advance(image);
         return is_in(log, request, result);
     }

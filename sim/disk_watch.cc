@@ -28,6 +28,11 @@ std::string sync_site(DiskOp op, std::string_view path, std::string_view fiber) 
     return site;
 }
 
+std::string folder_of(std::string_view path) {
+    const std::size_t slash = path.rfind('/');
+    return std::string(slash == std::string_view::npos ? std::string_view() : path.substr(0, slash));
+}
+
 // Logs are named the same way, and go on to grow.
 bool is_whole_file(const std::string& path) {
     static constexpr std::string_view ENDINGS[] = {".mqc", ".mqp", ".bin", "identity",
@@ -58,10 +63,25 @@ void DiskWatch::on_operation(OperationPoint point, const DiskOperation& operatio
             operation.number - first_operation_);
     }
     if (is_after) judge_replacement(operation);
-    const bool rewrites = operation.op == DiskOp::TRUNCATE || operation.op == DiskOp::RENAME ||
-                          operation.op == DiskOp::REMOVE;
-    if (is_after && rewrites) events_.on_rewritten(node_, std::string(operation.path));
+    if (is_after) tell_rewritten(operation);
     if (has_plan_) crash_if_planned(point, operation);
+}
+
+void DiskWatch::tell_rewritten(const DiskOperation& operation) {
+    if (operation.op == DiskOp::SYNC_FOLDER || operation.op == DiskOp::SYNC_DATA) {
+        const auto paths = rewritten_.extract(std::string(operation.path));
+        if (!paths) return;
+        for (const std::string& path : paths.mapped())
+            events_.on_rewritten(node_, path);
+        return;
+    }
+    const bool changes_names = operation.op == DiskOp::RENAME || operation.op == DiskOp::REMOVE;
+    if (!changes_names && operation.op != DiskOp::TRUNCATE) return;
+    for (const std::string_view path : {operation.path, operation.to_path}) {
+        if (path.empty()) continue;
+        events_.on_rewritten(node_, std::string(path));
+        rewritten_[changes_names ? folder_of(path) : std::string(path)].emplace(path);
+    }
 }
 
 void DiskWatch::crash_if_planned(OperationPoint point, const DiskOperation& operation) {
@@ -95,9 +115,7 @@ void DiskWatch::judge_replacement(const DiskOperation& operation) {
     const auto replaced = replaced_.extract(std::string(operation.fiber));
     if (!replaced) return;
     const std::string& path = replaced.mapped();
-    const std::size_t slash = path.rfind('/');
-    const std::string folder = slash == std::string::npos ? std::string() : path.substr(0, slash);
-    if (folder != operation.path || !is_whole_file(path)) return;
+    if (folder_of(path) != operation.path || !is_whole_file(path)) return;
     const SimDisk& disk = node_.disk();
     ++report_.checks[17];
     const auto seen = disk.cached_read_part(path, 0, WHOLE_FILE_BYTES_MAX);

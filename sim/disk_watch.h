@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 #include "io-sim/node.h"
@@ -17,7 +18,7 @@ struct DiskWatchEvents {
     std::function<void(const std::string& event)> tell;
     // The planned crash has happened: the node is dead.
     std::function<void(SimNode&)> on_crashed;
-    // What stands in a file is no longer a continuation of what stood there.
+    // What stands in a file is no longer a continuation of what stood there: in the cache, and told again when that lasts.
     std::function<void(SimNode&, const std::string& path)> on_rewritten;
 };
 
@@ -33,7 +34,10 @@ class DiskWatch {
 
     // Only one broker of a run has the planned crash and fills the sync sites.
     void start(bool has_plan);
-    void on_down() { replaced_.clear(); }
+    void on_down() {
+        replaced_.clear();
+        rewritten_.clear();
+    }
     // Since start.
     std::uint64_t operation_count() const {
         return node_.disk().operation_count() - first_operation_;
@@ -42,6 +46,7 @@ class DiskWatch {
   private:
     void on_operation(OperationPoint point, const DiskOperation& operation);
     void crash_if_planned(OperationPoint point, const DiskOperation& operation);
+    void tell_rewritten(const DiskOperation& operation);
     void judge_replacement(const DiskOperation& operation);
     PowerImage power_image() const;
 
@@ -54,6 +59,8 @@ class DiskWatch {
     std::uint64_t first_operation_ = 0;
     // By fiber: what it renamed last, its folder not synced yet.
     std::map<std::string, std::string> replaced_;
+    // By what is not synced yet, file or folder: files that are cut, or others by name.
+    std::map<std::string, std::set<std::string>> rewritten_;
     int crashes_ = 0;
     std::uint64_t crashed_at_operation_ = 0;
 };

@@ -80,22 +80,38 @@ std::string partition_folder(std::uint16_t topic_id, std::uint16_t partition) {
     return "topics/" + std::to_string(topic_id) + "/" + std::to_string(partition);
 }
 
+std::optional<std::uint64_t> base_of_segment(const std::string& path) {
+    constexpr std::size_t DIGITS = 20;
+    constexpr std::string_view ENDING = ".seg";
+    if (path.size() < DIGITS + ENDING.size() || !path.ends_with(ENDING)) return std::nullopt;
+    const std::size_t begin = path.size() - DIGITS - ENDING.size();
+    if (begin != 0 && path[begin - 1] != '/') return std::nullopt;
+    return std::strtoull(path.c_str() + begin, nullptr, 10);
+}
+
 void LogFollower::forget() {
     parsed_.clear();
     records_.clear();
+}
+
+void LogFollower::forget_from(std::uint64_t base_sequence) {
+    std::erase_if(parsed_, [base_sequence](const auto& each) {
+        return base_of_segment(each.first).value() >= base_sequence;
+    });
+    records_.erase(records_.lower_bound(base_sequence), records_.end());
 }
 
 std::vector<SeenRecord> LogFollower::advance(const Image& image) {
     std::vector<SeenRecord> found;
     std::vector<std::string> segments;
     for (const std::string& name : image.names(folder_)) {
-        if (name.size() == 24 && name.ends_with(".seg")) segments.push_back(name);
+        if (base_of_segment(name)) segments.push_back(name);
     }
     for (std::size_t i = 0; i < segments.size(); ++i) {
         // A closed segment that was read once does not grow any more once its successor was read too.
         const bool closed = i + 1 < segments.size() && parsed_.contains(segments[i + 1]);
         const std::uint64_t end_sequence = i + 1 < segments.size()
-                                               ? std::strtoull(segments[i + 1].c_str(), nullptr, 10)
+                                               ? base_of_segment(segments[i + 1]).value()
                                                : UINT64_MAX;
         if (!closed) advance_segment(image, segments[i], end_sequence, found);
     }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,8 @@ struct SeenRecord {
 std::uint64_t payload_digest(const std::byte* key, std::size_t key_bytes, const std::byte* value,
                              std::size_t value_bytes);
 
-// Follows the log of one partition in one image as it grows. forget() after anything but growth (a crash).
+// Follows the log of one partition in one image as it grows. forget() after anything but growth (a crash), or forget_from()
+// the first segment that is not as it was.
 class LogFollower {
   public:
     explicit LogFollower(std::string folder) : folder_(std::move(folder)) {}
@@ -41,6 +43,7 @@ class LogFollower {
     std::vector<SeenRecord> advance(const Image& image);
     const std::map<std::uint64_t, SeenRecord>& records() const { return records_; }
     void forget();
+    void forget_from(std::uint64_t base_sequence);
 
   private:
     void advance_segment(const Image& image, const std::string& name, std::uint64_t end_sequence,
@@ -50,6 +53,9 @@ class LogFollower {
     std::map<std::string, std::uint64_t> parsed_;  // segment name -> offset up to which it was read
     std::map<std::uint64_t, SeenRecord> records_;
 };
+
+// What a segment's file is named by; nothing of any other file.
+std::optional<std::uint64_t> base_of_segment(const std::string& path);
 
 // topics/<topic_id>/<partition>
 std::string partition_folder(std::uint16_t topic_id, std::uint16_t partition);

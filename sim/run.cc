@@ -249,9 +249,10 @@ class Run {
 
     void on_rewritten(std::size_t broker, const std::string& path) {
         const auto key = log_of_path(path);
-        if (!is_cluster() || !key) return;
+        const auto base = base_of_segment(path);
+        if (!is_cluster() || !key || !base) return;
         for (auto& checker : checkers_)
-            checker->on_log_rewritten(broker, *key);
+            checker->on_log_rewritten(broker, *key, *base);
     }
     template <class While>
     void run_while(While goes_on, MonoTime limit) {

@@ -140,7 +140,7 @@ TEST_F(ReplicaCheckers, acked_durable_fires_when_a_copy_was_cut_again) {
     answer(1, "value");
     EXPECT_TRUE(clean(1));
     files_[2].clear();
-    checker(1).on_log_rewritten(2, KEY);
+    checker(1).on_log_rewritten(2, KEY, 1);
     answer(1, "value");
     EXPECT_TRUE(fired(1));
 }
@@ -152,7 +152,7 @@ TEST_F(ReplicaCheckers, acked_durable_is_content_with_any_two_also_when_one_was_
     answer(1, "value");
     answer(1, "value", ANY_PARTITION);
     files_[0].clear();
-    checker(1).on_log_rewritten(0, KEY);
+    checker(1).on_log_rewritten(0, KEY, 1);
     files_[1].clear();
     make_durable(1, 1, "value");
     answer(1, "value");
@@ -165,7 +165,7 @@ TEST_F(ReplicaCheckers, acked_durable_counts_a_copy_that_rotted_since) {
     answer(1, "value");
     EXPECT_TRUE(clean(1));
     files_[0].clear();
-    checker(1).on_log_rewritten(0, KEY);
+    checker(1).on_log_rewritten(0, KEY, 1);
     answer(1, "value");
     EXPECT_TRUE(fired(1));
 }

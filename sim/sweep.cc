@@ -28,6 +28,8 @@ constexpr std::uint64_t FAMILY_PERCENT_MIN = 20;
 constexpr std::uint64_t VACUOUS_PERCENT_MAX = 2;
 constexpr std::size_t JUDGED_SEEDS_MIN = 50;
 constexpr int CHECKERS[] = {1, 2, 3, 4, 5, 6, 8, 11, 12, 13, 14, 15, 16};
+// Ledgers are local to a node, so nobody consumes from several: 4, 5, 6 and 11 have nothing to judge there.
+constexpr int CLUSTER_CHECKERS[] = {1, 2, 3, 7, 8, 9, 12, 13, 14, 15, 16};
 
 constexpr std::chrono::seconds TELL_EVERY{30};
 constexpr int SIGNAL_EXIT_BASE = 128;
@@ -48,6 +50,7 @@ struct Worker {
     int pipe = -1;
     std::string unread;
     std::uint64_t running_seed = 0;
+    std::vector<std::uint64_t> seeds;  // not done yet, in order
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -140,28 +143,38 @@ class Sweep {
     }
 
     void start_workers(const std::vector<std::uint64_t>& seeds) {
-        std::fflush(nullptr);
         for (unsigned j = 0; j < options_.jobs; ++j) {
             std::vector<std::uint64_t> own;
             for (std::size_t i = j; i < seeds.size(); i += options_.jobs)
                 own.push_back(seeds[i]);
             if (own.empty()) continue;
-            int ends[2];
-            if (::pipe(ends) != 0) std::abort();
-            const pid_t pid = ::fork();
-            if (pid < 0) std::abort();
-            if (pid == 0) {
-                // A Ctrl-C goes to the whole group: the parent decides.
-                std::signal(SIGINT, SIG_IGN);
-                std::signal(SIGTERM, SIG_DFL);
-                ::close(ends[0]);
-                for (const Worker& other : workers_)
-                    ::close(other.pipe);
-                work(options_, own, ends[1]);
-            }
-            ::close(ends[1]);
-            workers_.push_back({pid, ends[0], {}, 0});
+            workers_.emplace_back();
+            workers_.back().seeds = std::move(own);
+            start(workers_.back());
         }
+    }
+
+    void start(Worker& worker) {
+        std::fflush(nullptr);
+        int ends[2];
+        if (::pipe(ends) != 0) std::abort();
+        const pid_t pid = ::fork();
+        if (pid < 0) std::abort();
+        if (pid == 0) {
+            // A Ctrl-C goes to the whole group: the parent decides.
+            std::signal(SIGINT, SIG_IGN);
+            std::signal(SIGTERM, SIG_DFL);
+            ::close(ends[0]);
+            for (const Worker& other : workers_) {
+                if (other.pipe >= 0) ::close(other.pipe);
+            }
+            work(options_, worker.seeds, ends[1]);
+        }
+        ::close(ends[1]);
+        worker.pid = pid;
+        worker.pipe = ends[0];
+        worker.unread.clear();
+        worker.running_seed = 0;
     }
 
     void stop_workers() {
@@ -204,7 +217,9 @@ class Sweep {
                 continue;
             }
             worker.running_seed = 0;
-            finished(RunReport::parse(line));
+            const RunReport report = RunReport::parse(line);
+            std::erase(worker.seeds, report.seed);
+            finished(report);
         }
     }
 
@@ -225,7 +240,12 @@ class Sweep {
                                          : fmt::format("status {}", WEXITSTATUS(status)),
                                      {}});
         finished(report);
-        lost_worker_ = true;
+        // It died of this seed: another one goes on with the rest.
+        if (std::erase(worker.seeds, report.seed) == 0) {
+            lost_worker_ = true;
+        } else if (!worker.seeds.empty() && failures_ < options_.stop_after_failures) {
+            start(worker);
+        }
     }
 
     void finished(const RunReport& report) {
@@ -334,10 +354,15 @@ class Sweep {
         return judged_ == 0 ? 0 : 100.0 * static_cast<double>(n) / static_cast<double>(judged_);
     }
 
+    bool is_cluster() const {
+        const auto nodes = options_.run.pins.find("nodes");
+        return nodes != options_.run.pins.end() && nodes->second > 1;
+    }
+
     std::vector<std::string> too_gentle() {
         std::vector<std::string> reasons;
         if (judged_ < JUDGED_SEEDS_MIN) return reasons;
-        if (percent(vacuous_) > VACUOUS_PERCENT_MAX)
+        if (percent(vacuous_) > (is_cluster() ? 0 : VACUOUS_PERCENT_MAX))
             reasons.push_back(fmt::format("{} vacuous seeds", vacuous_));
         if (median(acked_) < MEDIAN_ACKED_PUBS_MIN)
             reasons.push_back("the median seed acknowledges too few PUBs");
@@ -353,8 +378,7 @@ class Sweep {
             }
         }
         std::vector<int> expected(std::begin(CHECKERS), std::end(CHECKERS));
-        if (options_.run.pins.contains("nodes") && options_.run.pins.at("nodes") > 1)
-            expected.insert(expected.end(), {7, 9});
+        if (is_cluster()) expected.assign(std::begin(CLUSTER_CHECKERS), std::end(CLUSTER_CHECKERS));
         for (const int checker : expected) {
             const bool off = checker == 16 && options_.check_twice_every == 0;
             if (checks_[checker] == 0 && !off)

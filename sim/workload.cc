@@ -179,7 +179,8 @@ void Workload::run_producer(Fiber& fiber, ProducerApp& app) {
     const std::int64_t pause_us =
         static_cast<std::int64_t>(1'000'000 * burst * params_["producers"] /
                                   std::max<std::uint64_t>(1, params_["pubs_per_s"]));
-    while (faults_on()) {
+    // Once at least, also when there was nobody to create the topics until the faults were over.
+    do {
         for (std::uint64_t i = 0; i < burst; ++i) {
             const std::string topic = topic_name(rng.below(params_["topics"]));
             const std::string key = rng.one_in(3) ? "" : "k" + std::to_string(rng.below(8));
@@ -199,7 +200,7 @@ void Workload::run_producer(Fiber& fiber, ProducerApp& app) {
         }
         const std::int64_t pause = rng.between(pause_us / 2, pause_us * 3 / 2);
         if (!env.scheduler.sleep_until(fiber, env.clock.now() + microseconds(pause)).ok()) return;
-    }
+    } while (faults_on());
     const Result<void> flushed = producer.flush(fiber, deadline_after(env.clock, FLUSH_PATIENCE));
     if (!flushed.ok())
         failures_.push_back("a producer cannot flush: " + flushed.error().to_string());

@@ -43,12 +43,14 @@ class SweepRules : public ::testing::Test {
         options.first_seed = 1;
         options.last_seed = reports_.size();
         options.state_file = path_;
+        options.run.pins = pins_;
         return sweep(options);
     }
 
     std::string path_ = ::testing::TempDir() + "sweep_rules." +
                         ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".state";
     std::vector<RunReport> reports_;
+    std::map<std::string, std::uint64_t> pins_;
 };
 
 TEST_F(SweepRules, accept_a_sweep_that_exercised_everything) {
@@ -86,6 +88,25 @@ TEST_F(SweepRules, refuse_more_than_a_few_vacuous_seeds) {
     reports_[3].exit_code = EXIT_VACUOUS;
     EXPECT_EQ(judge(), EXIT_CLEAN);
     reports_[4].exit_code = EXIT_VACUOUS;
+    EXPECT_EQ(judge(), EXIT_VACUOUS);
+}
+
+TEST_F(SweepRules, ask_of_several_brokers_what_only_they_can_show_and_no_vacuous_seed) {
+    pins_ = {{"nodes", 3}};
+    RunOptions cluster;
+    cluster.pins = pins_;
+    for (RunReport& report : reports_) {
+        report.faults.clear();
+        for (const std::string& family : swarm_families(cluster))
+            report.faults[family] = 5;
+        for (const int nobody_consumes : {4, 5, 6, 11})
+            report.checks.erase(nobody_consumes);
+    }
+    EXPECT_EQ(judge(), EXIT_VACUOUS) << "7 and 9 judged nothing";
+    for (RunReport& report : reports_)
+        report.checks[7] = report.checks[9] = 1;
+    EXPECT_EQ(judge(), EXIT_CLEAN);
+    reports_[3].exit_code = EXIT_VACUOUS;
     EXPECT_EQ(judge(), EXIT_VACUOUS);
 }
 

@@ -39,6 +39,15 @@ Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LogEnd end, Lead
     return LogEnd{low, MORTAR_TRY(log.epoch_at(fiber, low))};
 }
 
+void CatchUp::on_promised() {
+    if (requests_ != nullptr) requests_->on_promised();
+}
+
+Result<void> CatchUp::still(const CopySource& source) const {
+    if (store_.promised_epoch() == source.leader_epoch) return {};
+    return make_error(ErrorCode::STALE_LEADER_EPOCH, "a higher leader_epoch is promised");
+}
+
 Result<ReplicatedLog*> CatchUp::find(PartitionKey key) const {
     ReplicatedLog* log = logs_.find(key);
     if (log == nullptr) return make_error(ErrorCode::NOT_FOUND, log_name(key) + " is gone");
@@ -63,6 +72,7 @@ Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource
                                       std::to_string(log->commit_seq().value) +
                                       " was committed here");
             }
+            MORTAR_TRY(still(source));
             MORTAR_SOMETIMES(true, "catch_up: a log was cut");
             env_.log.info("log_cut", {{"log", log_name(key)},
                                       {"from", std::to_string(log->end().last.value)},
@@ -104,6 +114,7 @@ Result<LogEnd> CatchUp::common_by_snapshot(Fiber& fiber, const CopySource& sourc
         requests_->snapshot(fiber, source.node, source.leader_epoch);
     if (snapshot.is(ErrorCode::NOT_FOUND)) return LogEnd{};
     if (!snapshot.ok()) return snapshot.error();
+    MORTAR_TRY(still(source));
     MORTAR_TRY(logs_.install_metadata_snapshot(fiber, *snapshot->bytes));
     ReplicatedLog* log = MORTAR_TRY(find(METADATA_LOG));
     MORTAR_SOMETIMES(true, "catch_up: a snapshot shows what metadata has in common");
@@ -133,13 +144,16 @@ Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySourc
                 return make_error(ErrorCode::MALFORMED_PAYLOAD,
                                   "a snapshot that covers nothing new");
             }
+            MORTAR_TRY(still(source));
             MORTAR_SOMETIMES(true, "catch_up: metadata came as a snapshot");
             MORTAR_TRY(logs_.install_metadata_snapshot(fiber, *snapshot.bytes));
             continue;
         }
+        MORTAR_TRY(still(source));
         log = MORTAR_TRY(find(key));
         if (log->end() != end)
             return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " changed meanwhile");
+        MORTAR_SOMETIMES(true, "catch_up: records were fetched");
         MORTAR_TRY(log->append_bytes(fetched.bytes));
         MORTAR_TRY(keep_to_rate(fiber, fetched.bytes.size()));
         log = MORTAR_TRY(find(key));

@@ -7,7 +7,7 @@
 //           is the same everywhere.
 //           What is fetched is appended as from a leader, so a restart goes on where it was.
 // Units:    at most CATCH_UP_BYTES_PER_SECOND.
-// Errors:   DIVERGENT_COMMITTED (it would have to cut what it knows committed: nothing was cut), those of PeerRequests and of
+// Errors:   STALE_LEADER_EPOCH (this node, or the peer, has promised a higher one), DIVERGENT_COMMITTED (it would have to cut what it knows committed: nothing was cut), those of PeerRequests and of
 //           the log, CANCELLED. After an error the log is its old one, or a prefix of the peer's copy.
 // Suspends: all but CatchUpLimits.
 // Source:   design 4 (election, catch-up).
@@ -16,6 +16,7 @@
 #include "core/env/env.h"
 #include "core/fiber/event.h"
 #include "core/replica/peer_requests.h"
+#include "core/replica/promise.h"
 #include "core/replica/replicated_log.h"
 
 namespace mortar {
@@ -37,8 +38,8 @@ struct CopySource {
 class CatchUp {
   public:
     // requests: nothing in a cluster of one, which has nobody to catch up with.
-    CatchUp(Env& env, ReplicatedLogs& logs, PeerRequests* requests)
-        : env_(env), logs_(logs), requests_(requests) {}
+    CatchUp(Env& env, const PromiseStore& store, ReplicatedLogs& logs, PeerRequests* requests)
+        : env_(env), store_(store), logs_(logs), requests_(requests) {}
 
     // The log's end is source.end then, or what it holds behind that is of source.leader_epoch; everything is flushed.
     Result<void> reconcile(Fiber& fiber, PartitionKey key, const CopySource& source);
@@ -50,10 +51,14 @@ class CatchUp {
     Result<void> repair_in_place(Fiber& fiber, PartitionKey key, const CopySource& source);
     // Until no log of the node has anything unflushed; closed and faulty ones aside.
     Result<void> settle(Fiber& fiber);
+    // This node has promised a higher leader_epoch: who waits for a peer's answer does not any more.
+    void on_promised();
     // Of any log of the node.
     void on_flushed() { flushed_.notify_all(); }
 
   private:
+    // Nothing is changed for the sake of an epoch that is over.
+    Result<void> still(const CopySource& source) const;
     Result<ReplicatedLog*> find(PartitionKey key) const;
     Result<LogEnd> last_common(Fiber& fiber, PartitionKey key, LogEnd ours,
                                const CopySource& source);
@@ -69,6 +74,7 @@ class CatchUp {
     Result<void> keep_to_rate(Fiber& fiber, std::size_t bytes);
 
     Env& env_;
+    const PromiseStore& store_;
     ReplicatedLogs& logs_;
     PeerRequests* requests_;
     MonoTime may_fetch_at_{};

@@ -29,6 +29,7 @@ Result<void> CatchUp::repair(Fiber& fiber, PartitionKey key, const CopySource& s
             env_.log.info("log_cut", {{"log", log_name(key)},
                                       {"from", std::to_string(log->end().last.value)},
                                       {"to", std::to_string(common.value)}});
+            MORTAR_TRY(still(source));
             MORTAR_TRY(log->cut(fiber, common));
             continue;
         }

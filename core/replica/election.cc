@@ -64,14 +64,15 @@ Result<void> make_all_durable(Fiber& fiber, Env& env, ReplicatedLogs& logs) {
 
 Election::Election(Env& env, const ReplicaOptions& options, PromiseStore& store,
                    ReplicatedLogs& logs, peer::PeerRoster* peers, CatchUp& catch_up,
-                   Caretaker& caretaker)
+                   Caretaker& caretaker, Mutex& moving)
     : env_(env),
       options_(options),
       store_(store),
       logs_(logs),
       peers_(peers),
       catch_up_(catch_up),
-      caretaker_(caretaker) {}
+      caretaker_(caretaker),
+      moving_(moving) {}
 
 template <class Message>
 void Election::ask_all(const Message& message) {
@@ -118,6 +119,10 @@ Result<ElectionWon> Election::run(Fiber& fiber, LeaderEpoch leader_epoch,
     promises_.clear();
     is_refused_ = false;
     MORTAR_TRY(store_.promise(fiber, leader_epoch, options_.self));
+    // What followed an older leader stops, and must have stopped: a cut that it had begun would take away what is chosen now.
+    catch_up_.on_promised();
+    const Mutex::Guard moving =
+        MORTAR_TRY(moving_.lock(fiber, deadline_after(env_.clock, ELECTION_TIMEOUT)));
     MORTAR_TRY(catch_up_.settle(fiber));
     MORTAR_TRY(still(leader_epoch));
     peer::PromiseGiven own;

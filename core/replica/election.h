@@ -16,6 +16,7 @@
 
 #include "core/env/env.h"
 #include "core/fiber/event.h"
+#include "core/fiber/mutex.h"
 #include "core/replica/caretaker.h"
 #include "core/replica/catch_up.h"
 #include "core/replica/choice.h"
@@ -54,9 +55,9 @@ struct ElectionWon {
 
 class Election {
   public:
-    // peers: none in a cluster of one.
+    // peers: none in a cluster of one. moving: held by who makes logs equal to a copy.
     Election(Env& env, const ReplicaOptions& options, PromiseStore& store, ReplicatedLogs& logs,
-             peer::PeerRoster* peers, CatchUp& catch_up, Caretaker& caretaker);
+             peer::PeerRoster* peers, CatchUp& catch_up, Caretaker& caretaker, Mutex& moving);
 
     Result<bool> pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch);
     // on_majority: promises came in; from here on the followers must hear this node as a leader.
@@ -86,6 +87,7 @@ class Election {
     peer::PeerRoster* peers_;
     CatchUp& catch_up_;
     Caretaker& caretaker_;
+    Mutex& moving_;
     LeaderEpoch asked_epoch_;
     std::map<NodeId, peer::PreVoteReply> votes_;
     std::map<NodeId, peer::PromiseGiven> promises_;

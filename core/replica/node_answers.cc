@@ -192,6 +192,7 @@ Result<bool> ReplicaNode::adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_
     const Result<void> promised = store_.promise(fiber, leader_epoch, leader);
     election_.wake();
     if (promised.is(ErrorCode::STALE_LEADER_EPOCH)) return false;
+    catch_up_.on_promised();
     if (!promised.ok()) return promised.error();
     return store_.promised_epoch() == leader_epoch;
 }
@@ -273,6 +274,7 @@ Result<void> ReplicaNode::on_prepare(Fiber& fiber, peer::PeerChannel& channel,
         if (!channel.is_closed()) refuse(channel, Op::PREPARE);
         return {};
     }
+    catch_up_.on_promised();
     MORTAR_TRY(promised);
     // Only now: nothing of an older epoch is taken any more, so these positions do not grow.
     MORTAR_TRY(catch_up_.settle(fiber));

@@ -128,17 +128,26 @@ void PeerRequests::on_refused(NodeId node) {
     fail_all(node, make_error(ErrorCode::STALE_LEADER_EPOCH, "the peer has promised a higher one"));
 }
 
+void PeerRequests::on_promised() {
+    for (const auto& [request_id, waiting] : waiting_)
+        fail(*waiting, make_error(ErrorCode::STALE_LEADER_EPOCH, "a higher one is promised"));
+}
+
 void PeerRequests::on_channel_down(NodeId node) {
     fail_all(node, make_error(ErrorCode::CONNECTION_CLOSED, "the peer went away"));
 }
 
 void PeerRequests::fail_all(NodeId node, const Error& error) {
     for (const auto& [request_id, waiting] : waiting_) {
-        if (waiting->node != node || waiting->is_answered) continue;
-        waiting->failure = error;
-        waiting->is_answered = true;
-        waiting->answered.notify_all();
+        if (waiting->node == node) fail(*waiting, error);
     }
+}
+
+void PeerRequests::fail(Waiting& waiting, const Error& error) {
+    if (waiting.is_answered) return;
+    waiting.failure = error;
+    waiting.is_answered = true;
+    waiting.answered.notify_all();
 }
 
 }  // namespace mortar

@@ -47,6 +47,8 @@ class PeerRequests {
     Result<void> on_reply(NodeId node, peer::Op op, ByteSpan payload);
     void on_refused(NodeId node);
     void on_channel_down(NodeId node);
+    // A higher leader_epoch than that of all requests under way: they fail.
+    void on_promised();
 
   private:
     struct Waiting {
@@ -60,6 +62,7 @@ class PeerRequests {
     Result<ByteVector> ask(Fiber& fiber, NodeId node, peer::Op expected, std::uint32_t request_id,
                            ByteVector frame);
     void fail_all(NodeId node, const Error& error);
+    static void fail(Waiting& waiting, const Error& error);
 
     Env& env_;
     peer::PeerRoster& peers_;

@@ -691,7 +691,9 @@ class LogOnDisk final : public PartitionLog {
 
 }  // namespace
 
-Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder) {
+namespace {
+
+Result<void> remove_all_in(Fiber& fiber, Env& env, const std::string& folder) {
     const auto entries = env.disk.list(fiber, folder);
     if (entries.is(ErrorCode::NOT_FOUND)) return {};
     if (!entries.ok()) return entries.error();
@@ -707,6 +709,23 @@ Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder)
     if (!all_known) return {};
     MORTAR_TRY(env.disk.remove(fiber, folder));
     return env.disk.sync_folder(fiber, folder.substr(0, folder.rfind('/')));
+}
+
+}  // namespace
+
+// A node may not know after a crash that the topic is deleted, and half of a log would pass for a damaged one: so it goes as a
+// whole, by its name.
+Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder) {
+    const std::string gone = folder + std::string(TMP_SUFFIX);
+    MORTAR_TRY(remove_all_in(fiber, env, gone));  // of an earlier try
+    const auto entries = env.disk.list(fiber, folder);
+    if (entries.is(ErrorCode::NOT_FOUND)) return {};
+    if (!entries.ok()) return entries.error();
+    if (!std::all_of(entries->begin(), entries->end(), is_log_file))
+        return remove_all_in(fiber, env, folder);
+    MORTAR_TRY(env.disk.rename(fiber, folder, gone));
+    MORTAR_TRY(env.disk.sync_folder(fiber, folder.substr(0, folder.rfind('/'))));
+    return remove_all_in(fiber, env, gone);
 }
 
 Result<std::unique_ptr<PartitionLog>> PartitionLog::open(Fiber& fiber, Env& env, std::string folder,

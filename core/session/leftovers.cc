@@ -48,7 +48,10 @@ Standing standing_of(const DirEntry& entry, const Catalog& catalog, const Known&
 // One folder a partition, and the folder around them.
 Result<void> remove_tree(Fiber& fiber, Env& env, const std::string& folder,
                          RemovePartition remove_partition) {
-    for (const DirEntry& entry : MORTAR_TRY(env.disk.list(fiber, folder))) {
+    for (DirEntry& entry : MORTAR_TRY(env.disk.list(fiber, folder))) {
+        // One whose removal was cut short goes with the name that it had.
+        if (entry.name.ends_with(TMP_SUFFIX))
+            entry.name.resize(entry.name.size() - TMP_SUFFIX.size());
         const std::string path = join_path(folder, entry.name);
         if (id_of<PartitionIndex>(entry)) {
             MORTAR_TRY(remove_partition(fiber, env, path));

@@ -109,6 +109,10 @@ class FakeDisk : public Disk {
         if (found == names_.end()) return make_error(ErrorCode::NOT_FOUND, from);
         names_[to] = found->second;
         names_.erase(from);
+        const std::string below = from + "/";
+        for (auto at = names_.lower_bound(below);
+             at != names_.end() && at->first.starts_with(below); at = names_.erase(at))
+            names_[to + "/" + at->first.substr(below.size())] = at->second;
         history_.push_back(names_);
         return {};
     }

@@ -356,6 +356,27 @@ TEST(PartitionLog, the_hook_runs_before_each_checkpoint_and_its_failure_keeps_th
               Sequence(501));
 }
 
+TEST(PartitionLog, is_whole_or_gone_when_a_crash_cuts_its_removal_short) {
+    bool was_removed = false;
+    for (std::uint64_t stop = 1; !was_removed; ++stop) {
+        for (const bool power : {false, true}) {
+            SCOPED_TRACE("stop " + std::to_string(stop));
+            LogWorld world(stop, small_segments());
+            world.open();
+            world.append_batches({100, 100});
+            world.close();
+            world.disk.stop_at = world.disk.operations + stop;
+            was_removed = world.run(
+                [&](Fiber& fiber) { ASSERT_TRUE(world.log->remove_files(fiber).ok()); });
+            world.reopen(power);
+            EXPECT_FALSE(world.log->faulty_from().has_value());
+            const std::uint64_t last = world.log->last_sequence().value;
+            EXPECT_TRUE(last == 0 || last == 200) << last;
+            if (::testing::Test::HasFailure()) return;
+        }
+    }
+}
+
 TEST(PartitionLog, remove_files_leaves_unknown_files_alone_and_reports_them) {
     LogWorld world(1, small_segments());
     world.open();

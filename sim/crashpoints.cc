@@ -9,10 +9,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "core/base/assert.h"
 #include "io-sim/stack_pool.h"
+#include "nemesis/fault.h"
+#include "sim/broker_node.h"
 #include "sim/run.h"
 
 namespace mortar::sim {
@@ -53,6 +56,22 @@ RunOptions scenario() {
     return options;
 }
 
+// Three brokers: the third goes away and misses records; then the leader dies, and one of the other two is elected; the third
+// comes back into a term whose base it does not have, and catches up.
+RunOptions cluster_scenario() {
+    RunOptions options = scenario();
+    options.pins["nodes"] = 3;
+    options.pins["duration_s"] = 8;
+    options.pins["churn"] = 1;
+    options.pins["partitions"] = 2;
+    const auto at_ms = [](std::int64_t ms) { return MonoTime{} + milliseconds(ms); };
+    options.script = {
+        {at_ms(4'200), "kill", broker_name(2, 3), milliseconds(3'200), 0},
+        {at_ms(5'000), "kill", std::string(LEADER_TARGET), milliseconds(600), 0},
+    };
+    return options;
+}
+
 // What some crashes showed; sums up over processes.
 struct Tally {
     std::uint64_t explored = 0;
@@ -75,6 +94,7 @@ class Explorer {
     explicit Explorer(const CrashpointOptions& options) : options_(options) {}
 
     int run() {
+        if (options_.nodes > 1) return run_cluster();
         RunOptions options = scenario();
         options.record_syncs = true;
         const RunReport calm = run_seed(options, stacks_);
@@ -111,19 +131,57 @@ class Explorer {
             if (tally.harness_faults != 0) return EXIT_HARNESS;
             return tally.broken == sites.size() ? EXIT_CLEAN : EXIT_VIOLATION;
         }
-        const Tally tally = in_processes([&](unsigned job) {
+        options.record_syncs = false;
+        options.drop_sync = options_.drop_sync;
+        return judge(explore_all(options), "");
+    }
+
+  private:
+    int run_cluster() {
+        if (options_.list_syncs || options_.prove || !options_.drop_sync.empty()) {
+            fmt::print(stderr, "sim: syncs are proved with one broker: what one of three loses the "
+                               "others have\n");
+            return EXIT_ARGUMENTS;
+        }
+        for (std::size_t broker = 0; broker < options_.nodes; ++broker) {
+            RunOptions options = cluster_scenario();
+            options.crash.broker = broker;
+            const RunReport calm = run_seed(options, stacks_);
+            if (calm.exit_code != EXIT_CLEAN) {
+                describe(options, calm);
+                return calm.exit_code;
+            }
+            for (const char* part : {ELECTED_AGAIN, CAUGHT_UP}) {
+                if (calm.rare.contains(part)) continue;
+                fmt::print(stderr, "sim: the scenario lacks '{}'\n", part);
+                return EXIT_VACUOUS;
+            }
+            operations_ = calm.disk_operations;
+            std::fflush(stdout);
+            const int ended =
+                judge(explore_all(options), broker_name(broker, options_.nodes) + ": ");
+            if (ended != EXIT_CLEAN) return ended;
+        }
+        return EXIT_CLEAN;
+    }
+
+    Tally explore_all(const RunOptions& calm) {
+        return in_processes([&](unsigned job) {
             std::vector<std::uint64_t> share;
             for (std::uint64_t at = 1 + job * options_.every; at <= operations_;
                  at += options_.every * options_.jobs) {
                 share.push_back(at);
             }
-            return explore(share, options_.drop_sync, false);
+            return explore(calm, share, false);
         });
+    }
+
+    int judge(const Tally& tally, const std::string& whose) const {
         const bool failed = tally.broken != 0;
         fmt::print(
-            "{} disk operations, {} crashes explored, {} of them twice, {} before anything was "
+            "{}{} disk operations, {} crashes explored, {} of them twice, {} before anything was "
             "acknowledged; {}\n",
-            operations_, tally.explored, tally.explored_twice, tally.vacuous,
+            whose, operations_, tally.explored, tally.explored_twice, tally.vacuous,
             failed ? "a promise was broken" : "every promise kept");
         if (tally.harness_faults != 0) return EXIT_HARNESS;
         if (failed) return EXIT_VIOLATION;
@@ -131,7 +189,6 @@ class Explorer {
                                                                           : EXIT_CLEAN;
     }
 
-  private:
     // Runs work(0) .. work(jobs - 1), each in a process of its own. One that dies counts as a harness fault.
     template <class Work>
     Tally in_processes(const Work& work) {
@@ -168,16 +225,15 @@ class Explorer {
     }
 
     // Stops at the first broken promise.
-    Tally explore(const std::vector<std::uint64_t>& operations, const std::string& drop_sync,
+    Tally explore(const RunOptions& calm, const std::vector<std::uint64_t>& operations,
                   bool quiet) {
         Tally tally;
-        RunOptions calm = scenario();
-        calm.drop_sync = drop_sync;
         if (broken(calm, quiet, tally)) return tally;
         for (const std::uint64_t at : operations) {
             for (const bool after : {false, true}) {
                 RunOptions run = calm;
-                run.crash = {.at_operation = at, .after = after};
+                run.crash = {
+                    .broker = calm.crash.broker, .at_operation = at, .after = after};
                 if (broken(run, quiet, tally)) return tally;
                 run.crash.power = true;
                 for (std::uint64_t image = 0; image < options_.images_per_point; ++image) {
@@ -220,7 +276,9 @@ class Explorer {
         }
         for (std::uint64_t at = 1; at <= operations_; at += options_.every)
             take(at);
-        const Tally tally = explore(order, site, true);
+        RunOptions without = scenario();
+        without.drop_sync = site;
+        const Tally tally = explore(without, order, true);
         fmt::print("{}  {} ({} crashes)\n", tally.broken != 0 ? "needed    " : "NOT NEEDED", site,
                    tally.explored);
         std::fflush(stdout);
@@ -228,8 +286,9 @@ class Explorer {
     }
 
     void describe(const RunOptions& run, const RunReport& report) {
-        fmt::print("crash {} operation {} ({}, image {}, again after {}): exit {}\n",
-                   run.crash.after ? "after" : "before", run.crash.at_operation,
+        fmt::print("crash of broker {} {} operation {} ({}, image {}, again after {}): exit {}\n",
+                   run.crash.broker + 1, run.crash.after ? "after" : "before",
+                   run.crash.at_operation,
                    run.crash.power ? "power" : "kill", run.crash.image, run.crash.again_after,
                    report.exit_code);
         for (const Violation& violation : report.violations) {

@@ -33,6 +33,7 @@ examples:
   sim sweep --seeds 1..1000 --jobs 2         many seeds
   sim sweep --seeds 1..20000 --shard 1/4 --state sweep.txt
   sim crashpoints                            a scripted scenario, crashed at every disk operation
+  sim crashpoints --nodes 3 --every 20       three brokers: with an election and a catch-up
   sim hashes --seeds 1..20                   a line "seed trace_hash" each, to compare builds
   sim list                                   nemeses, checkers, parameters
 )";
@@ -265,6 +266,12 @@ int main_with(int argc, char** argv) {
     CrashpointOptions crash;
     CLI::App* crash_app =
         app.add_subcommand("crashpoints", "crash a scripted scenario at every disk operation");
+    crash_app
+        ->add_option("--nodes", crash.nodes,
+                     "brokers of the scenario: 1, or 3 with an election and a follower that catches "
+                     "up, each of them crashed in turn")
+        ->check(CLI::IsMember({1, 3}))
+        ->capture_default_str();
     crash_app
         ->add_option("--images", crash.images_per_point,
                      "distinct power-loss images tried at a point")

@@ -173,7 +173,7 @@ class Run {
             broker->install();
         world_.run_for(SETUP);
         for (std::size_t i = 0; i < watches_.size(); ++i)
-            watches_[i]->start(i == 0);
+            watches_[i]->start(i == options_.crash.broker);
         workload_.set_on_death([this](SimNode& node, Duration back_after) {
             on_down(node);
             faults_.bring_back(node, back_after);
@@ -228,6 +228,7 @@ class Run {
                           name == "bitrot" || name == "wipe";
         }
         faults_.schedule(plan_faults(*families, options_.seed, parameters));
+        faults_.schedule(options_.script);
     }
 
     void on_send(const SendInfo& send, ByteSpan bytes) {
@@ -419,6 +420,8 @@ class Run {
     void take_office(BrokerNode& broker, LeaderEpoch leader_epoch) {
         office_ = Office{&broker, leader_epoch};
         if (is_cluster()) {
+            MORTAR_SOMETIMES(is_followed_, ELECTED_AGAIN);
+            is_followed_ = true;
             tell(fmt::format("{} leads in leader_epoch {}", broker.name(), leader_epoch.value));
             // What the one before had under way may be forgotten, as if it had died.
             for (auto& checker : checkers_)
@@ -596,7 +599,7 @@ class Run {
         report_.simulated_ms = world_.now().ns / 1'000'000;
         report_.acked_pubs = tap_.acked_pubs();
         report_.acked_messages = tap_.acked_messages();
-        report_.disk_operations = watches_.front()->operation_count();
+        report_.disk_operations = watches_[options_.crash.broker]->operation_count();
         report_.faults = faults_.fired();
         report_.parameters = params_.all();
         for (const auto& checker : checkers_)
@@ -634,6 +637,7 @@ class Run {
     std::optional<Office> office_;  // as look() saw it last
     LeaderEpoch newest_epoch_;
     bool disks_fail_ = false;  // a broker may give up, and is started again
+    bool is_followed_ = false;  // some broker led already
     bool went_down_ = false;   // a broker, since this was cleared
     std::set<ConnId> open_connections_;
     std::deque<std::string> story_;

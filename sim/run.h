@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/env/fiber.h"
+#include "nemesis/fault.h"
 #include "sim/checker.h"
 
 namespace mortar::sim {
@@ -22,8 +23,13 @@ inline constexpr int EXIT_VACUOUS = 3;
 inline constexpr int EXIT_NON_DETERMINISM = 4;
 inline constexpr int EXIT_HARNESS = 5;
 
+// Rare events that a scenario may ask for.
+inline constexpr const char* ELECTED_AGAIN = "run: a leader after the first";
+inline constexpr const char* CAUGHT_UP = "catch_up: records were fetched";
+
 // Stops the broker at one disk operation, and once more while it recovers.
 struct CrashPlan {
+    std::size_t broker = 0;          // which one, from 0
     std::uint64_t at_operation = 0;  // counts from 1 over the run; 0 = never
     bool after = false;              // after its effect, else before
     bool power = false;              // power loss, else kill -9
@@ -37,6 +43,7 @@ struct RunOptions {
     std::string nemesis = "swarm";              // "kill,power,torn", "swarm" or "none"
     std::map<std::string, std::uint64_t> pins;  // parameter name -> value
     bool log = false;                           // the broker's and clients' log lines to stderr
+    std::vector<Fault> script;  // besides what the nemeses plan
     CrashPlan crash;
     bool record_syncs = false;  // fill RunReport::sync_sites
     std::string drop_sync;      // a site from RunReport::sync_sites whose syncs do nothing
@@ -55,7 +62,7 @@ struct RunReport {
     std::map<int, std::uint64_t> checks;              // judgements by checker
     std::map<std::string, std::uint64_t> rare;        // MORTAR_SOMETIMES names seen
     std::vector<Violation> violations;
-    std::uint64_t disk_operations = 0;        // of the broker's node
+    std::uint64_t disk_operations = 0;        // of the node that CrashPlan names
     std::uint64_t first_life_operations = 0;  // until the planned crash
     // "sync_data topics/#/#/#.seg by log.#/#.writer" -> its calls, as operation numbers that CrashPlan takes
     std::map<std::string, std::vector<std::uint64_t>> sync_sites;

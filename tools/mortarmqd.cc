@@ -137,7 +137,10 @@ int serve(Config config, bool is_dev) {
     mortar::RealEnv& env = **created;
     std::optional<Result<void>> ended;
     {
-        mortar::Broker broker(env.env(), {config, is_dev});
+        mortar::BrokerOptions options;
+        options.config = config;
+        options.is_dev = is_dev;
+        mortar::Broker broker(env.env(), std::move(options));
         const Result<void> caught =
             env.scheduler().catch_signals({SIGTERM, SIGINT}, [&broker](int) { broker.stop(); });
         if (!caught.ok()) return fail(caught.error());

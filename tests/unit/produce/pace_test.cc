@@ -44,7 +44,7 @@ TEST_F(ProducePaceTest, saves_up_for_producers_that_write_in_bursts) {
     for (int second = 0; second < 20; ++second) {
         clock.time = clock.time + seconds(1);
         for (int i = 0; i < 100; ++i) {
-            held_count += is_held() ? 1 : 0;
+            if (is_held()) ++held_count;
             pace.on_appended(100);
         }
     }

@@ -530,11 +530,11 @@ class Run {
             run_while([this] { return !went_down_ && !all_stopped(); }, world_.now() + STOP_WITHIN);
             if (violations_.any()) continue;
             if (went_down_) {
-                // Those that have stopped already come back as well.
+                // The others come back as well: those that have stopped, and those that are about to.
                 for (const auto& broker : brokers_) {
-                    if (!broker->node().alive() || !broker->stopped.has_value()) continue;
+                    if (!broker->node().alive()) continue;
                     broker->restart_asked = true;
-                    start_again(*broker, milliseconds(5));
+                    if (broker->stopped.has_value()) start_again(*broker, milliseconds(5));
                 }
                 continue;
             }

@@ -578,7 +578,7 @@ TEST_F(BrokerTest, removes_what_is_left_of_deleted_topics_and_leaves_what_it_doe
             ask(fiber, reader, conn, wire::Declare{"orders", 0, wire::DECLARE_FLAG_DELETE}).code,
             NO_ERROR);
     });
-    EXPECT_FALSE(node.disk().cached_names("topics/1/0").empty());
+    EXPECT_FALSE(node.disk().cached_names("topics/1").empty());
     kill_and_restart();
     node.disk().faults().fails = nullptr;
     node.scheduler().spawn("test.strange", [this](Fiber& fiber) {

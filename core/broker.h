@@ -33,7 +33,7 @@ struct BrokerOptions {
     // Not configuration; the simulator makes them small to reach what is rare.
     std::uint64_t checkpoint_every_bytes = LogOptions{}.checkpoint_every_bytes;
     std::uint64_t ledger_bytes_min = LEDGER_BYTES_MIN;
-    CareOptions care;
+    CareOptions care{};
 };
 
 struct BrokerParts;

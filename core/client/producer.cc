@@ -368,7 +368,7 @@ void Producer::apply_reset(Partition& partition) {
 }
 
 Duration Producer::retry_delay(int failure_count) {
-    constexpr int DOUBLINGS_MAX = 7;  // 20 ms x 2^7 is above RETRY_MAX already
+    constexpr int DOUBLINGS_MAX = 5;  // 20 ms x 2^5 is above RETRY_MAX already
     const Duration base = std::min(
         RETRY_BASE * (std::int64_t{1} << std::min(failure_count, DOUBLINGS_MAX)), RETRY_MAX);
     return base / 2 + nanoseconds(rng_.between(0, base.ns / 2));

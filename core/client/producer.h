@@ -22,7 +22,8 @@ namespace mortar::client {
 
 inline constexpr std::size_t PARTITION_WINDOW_MAX = 1024;
 inline constexpr Duration RETRY_BASE = milliseconds(20);
-inline constexpr Duration RETRY_MAX = seconds(2);
+// After a long refusal writes go on within this: a majority that is back is not waited for twice.
+inline constexpr Duration RETRY_MAX = milliseconds(500);
 
 struct ProducerOptions {
     // Off: producer_id 0; a message whose outcome is unknown fails instead of being sent again.

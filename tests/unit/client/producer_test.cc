@@ -240,6 +240,25 @@ TEST(Producer, says_unreachable_after_its_timeout_and_never_stores_what_it_gave_
               (std::vector<std::string>{"a", "c"}));
 }
 
+TEST(Producer, goes_on_soon_after_a_long_refusal) {
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+        ClientWorld world(seed);
+        world.broker.add_topic("orders", 1);
+        const MonoTime refused_until = world.env().clock.now() + seconds(8);
+        world.broker.script = [&](wire::Op op, std::uint64_t) {
+            if (op != wire::Op::PUB || world.env().clock.now() >= refused_until) return Fault{};
+            return Fault{Fault::Kind::ERROR_BEFORE, ErrorCode::QUORUM_LOST};
+        };
+        ASSERT_TRUE(world.run([&](Fiber& fiber) {
+            Producer producer(world.env(), world.link_options());
+            producer.start();
+            EXPECT_TRUE(producer.publish(fiber, "orders", "", "a").ok());
+            EXPECT_LT((world.env().clock.now() - refused_until).ns, milliseconds(600).ns);
+            producer.close(fiber);
+        }));
+    }
+}
+
 TEST(Producer, a_message_that_timed_out_under_way_is_still_stored_before_later_ones) {
     ClientWorld world;
     world.broker.add_topic("orders", 1);

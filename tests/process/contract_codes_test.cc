@@ -8,6 +8,7 @@
 #include <map>
 #include <thread>
 
+#include "io-real/real_disk.h"
 #include "tests/process/mortarmqd.h"
 #include "tests/process/stalled_disk.h"
 
@@ -324,19 +325,20 @@ TEST(ContractCodes, of_a_disk_that_does_not_answer) {
     const ByteVector first = client->pushes[0].payload;
     const ByteVector second = client->pushes[1].payload;
     const wire::Ack ack = ack_of(wire::decode_msg(first).value());
-    // All threads of the pool must be there before they can all be held.
-    constexpr std::size_t DISK_THREADS = 4;
-    for (int round = 0; round < 1000 && disk_thread_count(broker.program().pid()) < DISK_THREADS;
-         ++round) {
-        for (std::uint16_t p = 0; p < 4; ++p) {
-            wire::Pub pub = pub_of(topic, "warm");
+    // All threads of the pool must be there before they can all be held: each PUB is a write for one of them.
+    constexpr std::uint16_t WRITES = 2 * RealDisk::THREADS;
+    const TopicId warm = declare_topic(*client, "warm", WRITES);
+    const auto thread_count = [&broker] { return disk_thread_count(broker.program().pid()); };
+    for (int round = 0; round < 1000 && thread_count() < RealDisk::THREADS; ++round) {
+        for (std::uint16_t p = 0; p < WRITES; ++p) {
+            wire::Pub pub = pub_of(warm, "warm");
             pub.partition = PartitionIndex(p);
             client->say(pub);
         }
-        for (int p = 0; p < 4; ++p)
+        for (int p = 0; p < WRITES; ++p)
             EXPECT_EQ(client->read_answer().value_or(RawClient::closed_answer()).code, ErrorCode{});
     }
-    ASSERT_EQ(disk_thread_count(broker.program().pid()), DISK_THREADS);
+    ASSERT_EQ(thread_count(), RealDisk::THREADS);
     {
         StalledDisk stalled(broker.program().pid());
         ASSERT_TRUE(stalled.is_allowed());

@@ -1,6 +1,7 @@
 // bitrot: bits of a log file flip at rest: a cell that leaks, a misdirected write of another, firmware.
-// Shape:  only on the run's victim, so that what the other brokers synced is good; and only in the older half of what a
-//         file holds, so that it is long replicated. Without a victim nothing happens.
+// Shape:  only on the run's victim, so that what the other brokers synced is good; not while another broker is blank, since
+//         then the victim's copy may be one of two; and only in the older half of what a file holds, so that it is long
+//         replicated. Without a victim nothing happens.
 #include <algorithm>
 
 #include "nemesis/nemesis.h"
@@ -33,6 +34,9 @@ class Bitrot final : public Nemesis {
     bool apply(const FaultScene& scene, SimNode& node, const Fault& fault) const override {
         Rng rng(fault.draw);
         SimDisk& disk = node.disk();
+        for (SimNode* broker : scene.control.brokers) {
+            if (broker != &node && !broker->disk().durable_read("replica/state")) return false;
+        }
         std::vector<std::string> logs = disk.durable_files("topics");
         std::erase_if(logs, [](const std::string& path) { return !path.ends_with(".seg"); });
         if (logs.empty()) return false;

@@ -72,14 +72,14 @@ void DiskWatch::tell_rewritten(const DiskOperation& operation) {
         const auto paths = rewritten_.extract(std::string(operation.path));
         if (!paths) return;
         for (const std::string& path : paths.mapped())
-            events_.on_rewritten(node_, path);
+            events_.on_rewritten(path);
         return;
     }
     const bool changes_names = operation.op == DiskOp::RENAME || operation.op == DiskOp::REMOVE;
     if (!changes_names && operation.op != DiskOp::TRUNCATE) return;
     for (const std::string_view path : {operation.path, operation.to_path}) {
         if (path.empty()) continue;
-        events_.on_rewritten(node_, std::string(path));
+        events_.on_rewritten(std::string(path));
         rewritten_[changes_names ? folder_of(path) : std::string(path)].emplace(path);
     }
 }

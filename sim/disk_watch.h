@@ -19,7 +19,7 @@ struct DiskWatchEvents {
     // The planned crash has happened: the node is dead.
     std::function<void(SimNode&)> on_crashed;
     // What stands in a file is no longer a continuation of what stood there: in the cache, and told again when that lasts.
-    std::function<void(SimNode&, const std::string& path)> on_rewritten;
+    std::function<void(const std::string& path)> on_rewritten;
 };
 
 class DiskWatch {

@@ -41,6 +41,7 @@ std::vector<std::pair<std::string, std::string>> nemesis_help() {
         {"wild-clock", "a clock drifts beyond the margin; never part of swarm"},
         {"wipe", "one broker of several comes back with an empty disk; never part of swarm"},
         {"swarm", "a subset drawn from the seed; with one broker of the first five"},
+        {"all", "all that swarm may draw"},
         {"none", "no faults"}};
 }
 

@@ -235,7 +235,7 @@ int main_with(int argc, char** argv) {
         ->check(check_number)
         ->capture_default_str();
     app.add_option("--nemesis", run.nemesis,
-                   "kill,power,torn,reset,pause in any combination, swarm, or none");
+                   "families joined by commas (see sim list), all, swarm, or none");
     app.add_option("--set", pins, "pin a drawn parameter: name=value (see sim list)");
     app.add_flag("--log", run.log, "print the log lines of all nodes");
     app.add_flag("--twice", twice, "run twice and compare the trace hashes");

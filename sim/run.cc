@@ -122,7 +122,7 @@ class Run {
                 on_down(crashed);
                 faults_.bring_back(crashed, milliseconds(20));
             };
-            events.on_rewritten = [this, i](SimNode&, const std::string& path) {
+            events.on_rewritten = [this, i](const std::string& path) {
                 on_rewritten(i, path);
             };
             watches_.push_back(std::make_unique<DiskWatch>(node, options_, report_, violations_,
@@ -500,6 +500,7 @@ class Run {
         judge_liveness(replicas_are_level(), "after the last fault every broker catches up",
                        "it does not: " + logs_.describe());
         if (violations_.any() || !serving()) return;
+        view_.rotten.clear();  // all copies are whole again
         logs_.compare();
     }
     // Leaves the leader's last sequences behind.

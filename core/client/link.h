@@ -10,7 +10,7 @@
 // Suspends: wait_up, request, close. send and restart do not.
 // Invariant: each Answer is called exactly once, in the order of the sends, before on_down of its session; never
 //           from inside send. Close a link before destroying it (unless its node is killed). In a cluster nothing follows
-//           the first request of a session before its answer proves that this is the leader.
+//           the first request of a session that is not a PULL or PING before its answer proves that this is the leader.
 // Source:   contract R1, R2, R3, R4, 8 (client reconnect), design 1.
 #pragma once
 
@@ -51,7 +51,8 @@ struct LinkOptions {
     Duration request_timeout = seconds(10);  // the broker answers within 2 s, or it is gone
 };
 
-// A session that lasted so long, or had a request answered with OK, was a good one: the backoff begins anew.
+// A session that had a request answered with OK, or lasted so long without a refusal for lack of a quorum, was a good one: the
+// backoff begins anew.
 inline constexpr Duration SESSION_PROVEN_AFTER = seconds(5);
 // TCP, and CONNECT's answer, while another address may answer sooner.
 inline constexpr Duration HURRIED_CONNECT_MAX = seconds(1);

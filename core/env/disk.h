@@ -1,6 +1,6 @@
 // disk: files and folders under one root (the data_dir). Every call may fail and says how.
 // Shape:    paths are relative to the root, parts separated by '/'. Offsets and sizes in bytes.
-// Durable:  bytes written before sync_data began, once it returns OK. A created, renamed or removed name: once
+// Durable:  bytes written before sync_data began, once it returns OK; those of write_and_sync, once that does. A created, renamed or removed name: once
 //           sync_folder of its folder (and of each new parent) returned OK. Nothing else.
 // Errors:   IO_ERROR, NO_SPACE (some of the bytes may have been written), NOT_FOUND, ALREADY_EXISTS,
 //           PERMISSION_DENIED, LIMIT_REACHED (descriptors), LOCKED. The detail names the path and the OS's reason.

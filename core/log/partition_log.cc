@@ -131,9 +131,7 @@ class LogOnDisk final : public PartitionLog {
 
     std::optional<DamagedPart> damaged_part() const override {
         if (!faulty_from_) return std::nullopt;
-        const auto next = std::upper_bound(
-            segments_.begin(), segments_.end(), *faulty_from_,
-            [](Sequence s, const auto& segment) { return s < segment->base_sequence(); });
+        const auto next = segment_behind(*faulty_from_);
         DamagedPart part;
         part.first = next == segments_.begin() ? Sequence(1) : (*(next - 1))->base_sequence();
         part.is_at_end = next == segments_.end();
@@ -265,22 +263,12 @@ class LogOnDisk final : public PartitionLog {
         std::vector<Record> next;
         LogEnd previous{last_sequence_, last_leader_epoch_};
         while (!records.empty()) {
-            const Result<Record> record = parse_record(records);
-            if (!record.ok()) return not_next(previous, record.error().detail);
-            if (record->sequence != previous.last.next())
-                return not_next(previous, "sequence " + std::to_string(record->sequence.value));
-            if (record->leader_epoch < previous.leader_epoch)
-                return not_next(previous, "its leader_epoch falls");
-            previous = {record->sequence, record->leader_epoch};
-            records = records.subspan(record_bytes(*record));
-            next.push_back(*record);
+            const Record record = MORTAR_TRY(parse_next_record(records, previous, name_));
+            previous = {record.sequence, record.leader_epoch};
+            records = records.subspan(record_bytes(record));
+            next.push_back(record);
         }
         return next;
-    }
-    Error not_next(const LogEnd& previous, const std::string& what) const {
-        return make_error(
-            ErrorCode::CHECKSUM_MISMATCH,
-            name_ + ": not the record after " + std::to_string(previous.last.value) + ": " + what);
     }
 
     // From the tail cache, else from the files once it is flushed.
@@ -328,7 +316,7 @@ class LogOnDisk final : public PartitionLog {
     }
 
     // The first segment that begins behind the sequence.
-    std::vector<std::shared_ptr<Segment>>::iterator segment_behind(Sequence sequence) {
+    std::vector<std::shared_ptr<Segment>>::const_iterator segment_behind(Sequence sequence) const {
         return std::upper_bound(
             segments_.begin(), segments_.end(), sequence,
             [](Sequence s, const auto& segment) { return s < segment->base_sequence(); });

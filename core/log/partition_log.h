@@ -95,11 +95,11 @@ class PartitionLog {
 
     // Records from `from` on, at most through `through` (<= flushed_sequence()), about max_bytes (at least one record).
     // Verified by checksum and sequence. Served from the tail cache when it holds them, else from the page cache.
-    // CHECKSUM_MISMATCH when bytes on disk are not those written: the log is faulty from then on.
+    // CHECKSUM_MISMATCH when bytes on disk are not those written: the log is faulty from then on. NOT_FOUND when the log was
+    // cut meanwhile, wherever.
     virtual Result<RecordBatch> read(Fiber& fiber, Sequence from, Sequence through,
                                      std::uint64_t max_bytes) = 0;
-    // The same as bytes, also of what is not flushed: through <= end().last. LOG_CLOSED when that cannot be had any more,
-    // NOT_FOUND when a cut took it away meanwhile.
+    // The same as bytes, also of what is not flushed: through <= end().last. LOG_CLOSED when that cannot be had any more.
     virtual Result<RecordBytes> read_bytes(Fiber& fiber, Sequence from, Sequence through,
                                            std::uint64_t max_bytes) = 0;
     // Of the record; errors as of read_bytes.
@@ -112,7 +112,7 @@ class PartitionLog {
         return std::vector<EpochRun>{};
     }
     // Reads what is flushed from disk, also what memory holds, about max_bytes from `from` on; nothing at the end. Damage that
-    // it meets: as of read.
+    // it meets, and a cut: as of read.
     virtual Result<Scrubbed> scrub(Fiber&, Sequence /*from*/, std::uint64_t /*max_bytes*/) {
         return Scrubbed{};
     }

@@ -63,6 +63,21 @@ std::array<std::byte, SEGMENT_HEAD_BYTES> segment_head() {
     return head;
 }
 
+Result<Record> parse_next_record(ByteSpan bytes, const LogEnd& previous,
+                                 const std::string& log_name) {
+    const auto not_next = [&](const std::string& what) {
+        return make_error(ErrorCode::CHECKSUM_MISMATCH,
+                          log_name + ": not the record after " +
+                              std::to_string(previous.last.value) + ": " + what);
+    };
+    Result<Record> record = parse_record(bytes);
+    if (!record.ok()) return not_next(record.error().detail);
+    if (record->sequence != previous.last.next())
+        return not_next("sequence " + std::to_string(record->sequence.value));
+    if (record->leader_epoch < previous.leader_epoch) return not_next("its leader_epoch falls");
+    return record;
+}
+
 Result<bool> check_segment_head(ByteSpan bytes, const std::string& path) {
     if (bytes.size() < SEGMENT_HEAD_BYTES) return false;
     if (as_string_view(bytes.first(SEGMENT_MAGIC.size())) != SEGMENT_MAGIC) return false;

@@ -43,6 +43,10 @@ std::array<std::byte, SEGMENT_HEAD_BYTES> segment_head();
 // True for a head that this program reads, false when bytes are no head at all; path is for the error.
 Result<bool> check_segment_head(ByteSpan bytes, const std::string& path);
 
+// The first record of bytes, if it may stand behind previous in a log; else CHECKSUM_MISMATCH, whose text names the log.
+Result<Record> parse_next_record(ByteSpan bytes, const LogEnd& previous,
+                                 const std::string& log_name);
+
 // Reads records one after the other.
 class RecordScan {
   public:

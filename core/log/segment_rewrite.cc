@@ -12,11 +12,6 @@ std::string tmp_name(Sequence base_sequence) {
     return segment_file_name(base_sequence) + std::string(TMP_SUFFIX);
 }
 
-Error not_next(const std::string& folder, Sequence last, const std::string& what) {
-    return make_error(ErrorCode::CHECKSUM_MISMATCH, folder + ": not the record after " +
-                                                        std::to_string(last.value) + ": " + what);
-}
-
 }  // namespace
 
 Result<SegmentRewrite> SegmentRewrite::begin(Fiber& fiber, Env& env, std::string folder,
@@ -40,19 +35,15 @@ Result<void> SegmentRewrite::add(Fiber& fiber, ByteSpan records) {
     ByteVector bytes;
     const std::uint64_t from_offset = end_offset_;
     while (!records.empty()) {
-        const Result<Record> record = parse_record(records);
-        if (!record.ok()) return not_next(folder_, last_, record.error().detail);
-        if (record->sequence != last_.next())
-            return not_next(folder_, last_, "sequence " + std::to_string(record->sequence.value));
-        if (record->leader_epoch < last_leader_epoch_)
-            return not_next(folder_, last_, "its leader_epoch falls");
-        const ByteSpan one = records.first(record_bytes(*record));
-        MORTAR_TRY(compare(fiber, record->sequence, one));
+        const Record record =
+            MORTAR_TRY(parse_next_record(records, {last_, last_leader_epoch_}, folder_));
+        const ByteSpan one = records.first(record_bytes(record));
+        MORTAR_TRY(compare(fiber, record.sequence, one));
         if ((from_offset + bytes.size()) % SECTOR_BYTES == 0)
             bytes.resize(bytes.size() + INNER_GAP_BYTES);
         bytes.insert(bytes.end(), one.begin(), one.end());
-        last_ = record->sequence;
-        last_leader_epoch_ = record->leader_epoch;
+        last_ = record.sequence;
+        last_leader_epoch_ = record.leader_epoch;
         records = records.subspan(one.size());
     }
     end_offset_ = from_offset + bytes.size();

@@ -4,8 +4,9 @@
 //           a data sync has no metadata to write. switch_file ends the batch: what is appended after it goes to the next file.
 // Units:    file_offset in bytes; a mark counts all bytes appended through this writer, over all its files.
 // Owns:     its fibers, the bytes of batches (shared with who keeps a WriteChunk), the file until it is switched.
-// Errors:   failure() is set once by a failed open, write or sync and stays: nothing is written or synced afterwards, since
-//           after a failed sync nobody knows what the disk holds. append answers LOG_CLOSED then.
+// Errors:   failure() is set once by a failed open, write or sync and stays: no write and sync of a batch begins afterwards,
+//           and what one under way says counts no more, since after a failed sync nobody knows what the disk holds. append
+//           answers LOG_CLOSED then.
 //           A full disk is no failure while growing ahead, only when a batch does not fit.
 // Suspends: flush, release_file, close.   Durable: all up to flushed_mark().
 // Invariant: flushed_mark() <= appended_mark(); both only grow. At most one batch is written and not yet synced.

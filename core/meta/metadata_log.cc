@@ -826,14 +826,10 @@ Result<RecordBytes> DiskMetadataLog::read_bytes(Fiber& fiber, Sequence from, Seq
     if (is_closed()) return make_error(ErrorCode::LOG_CLOSED, folder_ + " is closed");
     if (in_memory(from) == nullptr) return read_file(fiber, from, through, max_bytes);
     RecordBytes read;
-    read.first = from;
     for (Sequence at = from; at <= std::min(through, end_.last); at = at.next()) {
         const TailRecord& record = *in_memory(at);
         if (at != from && read.size_bytes + record.record_bytes > max_bytes) break;
-        read.parts.push_back(ByteSpan(*record.bytes).first(record.record_bytes));
-        read.owners.push_back(record.bytes);
-        read.size_bytes += record.record_bytes;
-        read.last = at;
+        read.add(at, ByteSpan(*record.bytes).first(record.record_bytes), record.bytes);
     }
     return read;
 }
@@ -871,8 +867,6 @@ Result<RecordBytes> DiskMetadataLog::read_file(Fiber& fiber, Sequence from, Sequ
     const Result<std::size_t> count = file->read_at(fiber, start, *buffer);
     if (count.is(ErrorCode::CANCELLED)) return count.error();
     RecordBytes read;
-    read.first = from;
-    read.owners.push_back(buffer);
     ByteSpan rest = count.ok() ? ByteSpan(*buffer).first(*count) : ByteSpan{};
     for (Sequence at = from; at <= first.plus(last); at = at.next()) {
         const Result<RawMetadataRecord> record = parse_metadata_record(rest);
@@ -880,9 +874,7 @@ Result<RecordBytes> DiskMetadataLog::read_file(Fiber& fiber, Sequence from, Sequ
             forget_file(first, count.ok() ? "it is damaged" : count.error().to_string());
             return not_here();
         }
-        read.parts.push_back(rest.first(record->record_bytes()));
-        read.size_bytes += record->record_bytes();
-        read.last = at;
+        read.add(at, rest.first(record->record_bytes()), buffer);
         rest = rest.subspan(std::min<std::size_t>(
             rest.size(), static_cast<std::size_t>(metadata_aligned(record->record_bytes()))));
     }

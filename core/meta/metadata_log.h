@@ -20,7 +20,7 @@
 //           filled again by install_snapshot and append_bytes from a peer, and counts as a copy that may have held anything
 //           (whoever has that done must remember it until the copy is complete).
 //           When that is found while the node runs, catalog() stays what was committed, and only a snapshot fills it again.
-// Suspends: open, propose, close, and what says so in replicated_log.
+// Suspends: open, propose, install_snapshot, close, and what says so in replicated_log.
 // Durable:  a mutation once propose returned OK (on a majority); all up to flushed() here.
 // Source:   core-concepts 10, contract 7 (MMML, MMMS), T5, RB-2, design 4 and 5.
 #pragma once

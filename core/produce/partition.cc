@@ -114,6 +114,7 @@ Result<Sequence> Partition::append(const Record& record) {
     const Sequence sequence = MORTAR_TRY(log_->append(record));
     MORTAR_ASSERT(sequence > commit_seq());
     windows_.on_record(record.producer_id, record.producer_seq, sequence);
+    table_.count_unflushed(*this);
     if (table_.replication_ != nullptr) table_.replication_->on_appended(*this);
     return sequence;
 }

@@ -194,8 +194,6 @@ class PartitionTable {
     // A durable memory of somebody else (a group's ledger) says that everything up to known was committed. A log that ends
     // before lost acknowledged records: the partition is quarantined rather than give their sequences to others.
     void note_committed(PartitionKey key, Sequence known);
-    // Takes what the partition's log says now into the sum.
-    void count_unflushed(Partition& partition);
     // Partitions that take no PUB: quarantined, or closed for the time being.
     std::size_t unserved_count() const;
     std::size_t opened_count() const { return opened_count_; }
@@ -221,6 +219,8 @@ class PartitionTable {
     void leave_closed(Partition& partition, const Error& error);
     Result<std::unique_ptr<PartitionLog>> open_log(Fiber& fiber, PartitionKey key);
     void attach(Partition& partition);
+    // Takes what the partition's log says now into the sum.
+    void count_unflushed(Partition& partition);
     Result<void> close_log(Fiber& fiber, Partition& partition);
     Result<void> save_windows_of(Fiber& fiber, Partition& partition);
     void on_flushed(Partition& partition);

@@ -69,7 +69,6 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     const Result<Sequence> sequence = partition.append(record);
     if (!sequence.ok())
         return reply.error(make_error(ErrorCode::QUORUM_LOST, "the partition's log failed: retry"));
-    partitions_.count_unflushed(partition);
     if (term_.pace != nullptr)
         term_.pace->on_appended(record_bytes(pub.key.size(), pub.value.size()));
 

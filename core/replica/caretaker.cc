@@ -31,7 +31,7 @@ void Caretaker::close(Fiber& fiber) {
     fibers_.cancel_and_join(fiber);
 }
 
-bool Caretaker::is_damaged(PartitionKey key) const {
+bool Caretaker::has_mark(PartitionKey key) const {
     return store_.mark_of(key).faulty_from > Sequence(0);
 }
 
@@ -84,16 +84,21 @@ Result<void> Caretaker::tend(Fiber& fiber, PartitionKey key) {
     const ReplicatedLog* log = logs_.find(key);
     if (log == nullptr || log->is_closed())
         return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " is not open");
-    const LogMark mark = store_.mark_of(key);
-    const std::optional<Sequence> faulty_from = log->faulty_from();
-    if (!faulty_from && mark.faulty_from == Sequence(0)) {
+    if (!log->faulty_from() && !has_mark(key)) {
         damaged_.erase(key);
         return {};
     }
-    // Found below a checkpoint it would not be seen by the next start.
-    if (faulty_from && (mark.faulty_from == Sequence(0) || *faulty_from < mark.faulty_from))
-        MORTAR_TRY(store_.mark(fiber, {LogMark{key, false, *faulty_from}}));
+    MORTAR_TRY(mark_damage(fiber, key));
     return repair_(fiber, key);
+}
+
+// Found below a checkpoint it would not be seen by the next start.
+Result<void> Caretaker::mark_damage(Fiber& fiber, PartitionKey key) {
+    const ReplicatedLog* log = logs_.find(key);
+    if (log == nullptr || !log->faulty_from()) return {};
+    const Sequence faulty_from = *log->faulty_from();
+    if (has_mark(key) && store_.mark_of(key).faulty_from <= faulty_from) return {};
+    return store_.mark(fiber, {LogMark{key, false, faulty_from}});
 }
 
 Result<void> Caretaker::look_again(Fiber& fiber, PartitionKey key) {
@@ -112,9 +117,10 @@ Result<void> Caretaker::look_again(Fiber& fiber, PartitionKey key) {
 
 Result<void> Caretaker::make_level(Fiber& fiber, PartitionKey key, const CopySource& source) {
     MORTAR_TRY(look_again(fiber, key));
+    MORTAR_TRY(mark_damage(fiber, key));
     const ReplicatedLog* log = logs_.find(key);
     if (log == nullptr) return make_error(ErrorCode::NOT_FOUND, log_name(key) + " is gone");
-    const bool was_damaged = log->faulty_from().has_value() || is_damaged(key);
+    const bool was_damaged = log->faulty_from().has_value() || has_mark(key);
     if (log->faulty_from()) MORTAR_TRY(catch_up_.repair(fiber, key, source));
     MORTAR_TRY(catch_up_.reconcile(fiber, key, source));
     return was_damaged ? note_whole(fiber, key) : Result<void>();

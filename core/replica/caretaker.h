@@ -55,7 +55,6 @@ class Caretaker {
     void start();
     void close(Fiber& fiber);
 
-    bool is_damaged(PartitionKey key) const;
     // It is faulty from now on.
     void on_damaged(PartitionKey key);
     void on_retired(PartitionKey key);
@@ -71,6 +70,8 @@ class Caretaker {
     const CareStats& stats() const { return stats_; }
 
   private:
+    bool has_mark(PartitionKey key) const;
+    Result<void> mark_damage(Fiber& fiber, PartitionKey key);
     void run_repairs(Fiber& fiber);
     Result<void> tend_all(Fiber& fiber);
     Result<void> tend(Fiber& fiber, PartitionKey key);

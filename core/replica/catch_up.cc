@@ -43,8 +43,8 @@ void CatchUp::on_promised() {
     if (requests_ != nullptr) requests_->on_promised();
 }
 
-Result<void> CatchUp::still(const CopySource& source) const {
-    if (store_.promised_epoch() == source.leader_epoch) return {};
+Result<void> CatchUp::still(LeaderEpoch leader_epoch) const {
+    if (store_.promised_epoch() == leader_epoch) return {};
     return make_error(ErrorCode::STALE_LEADER_EPOCH, "a higher leader_epoch is promised");
 }
 
@@ -65,23 +65,30 @@ Result<void> CatchUp::reconcile(Fiber& fiber, PartitionKey key, const CopySource
             log = MORTAR_TRY(find(key));
         }
         if (common.last < log->end().last) {
-            if (common.last < log->commit_seq()) {
-                return make_error(ErrorCode::DIVERGENT_COMMITTED,
-                                  log_name(key) + ": the leader's copy leaves this one at " +
-                                      std::to_string(common.last.value) + ", but " +
-                                      std::to_string(log->commit_seq().value) +
-                                      " was committed here");
-            }
-            MORTAR_TRY(still(source));
+            MORTAR_TRY(check_not_committed(*log, common.last));
             MORTAR_SOMETIMES(true, "catch_up: a log was cut");
-            env_.log.info("log_cut", {{"log", log_name(key)},
-                                      {"from", std::to_string(log->end().last.value)},
-                                      {"to", std::to_string(common.last.value)}});
-            MORTAR_TRY(log->cut(fiber, common.last));
+            MORTAR_TRY(cut(fiber, *log, common.last, source));
         }
         MORTAR_TRY(fetch_rest(fiber, key, source));
     }
     return wait_until_flushed(fiber, key);
+}
+
+Result<void> CatchUp::check_not_committed(const ReplicatedLog& log, Sequence common) const {
+    if (common >= std::min(log.commit_seq(), log.end().last)) return {};
+    return make_error(ErrorCode::DIVERGENT_COMMITTED,
+                      log_name(log.key()) + ": the copies part at " + std::to_string(common.value) +
+                          ", but " + std::to_string(log.commit_seq().value) +
+                          " was committed here");
+}
+
+Result<void> CatchUp::cut(Fiber& fiber, ReplicatedLog& log, Sequence common,
+                          const CopySource& source) {
+    MORTAR_TRY(still(source.leader_epoch));
+    env_.log.info("log_cut", {{"log", log_name(log.key())},
+                              {"from", std::to_string(log.end().last.value)},
+                              {"to", std::to_string(common.value)}});
+    return log.cut(fiber, common);
 }
 
 // Of the source's copy: where its last epoch at or below at_most ends.
@@ -114,7 +121,7 @@ Result<LogEnd> CatchUp::common_by_snapshot(Fiber& fiber, const CopySource& sourc
         requests_->snapshot(fiber, source.node, source.leader_epoch);
     if (snapshot.is(ErrorCode::NOT_FOUND)) return LogEnd{};
     if (!snapshot.ok()) return snapshot.error();
-    MORTAR_TRY(still(source));
+    MORTAR_TRY(still(source.leader_epoch));
     MORTAR_TRY(logs_.install_metadata_snapshot(fiber, *snapshot->bytes));
     ReplicatedLog* log = MORTAR_TRY(find(METADATA_LOG));
     MORTAR_SOMETIMES(true, "catch_up: a snapshot shows what metadata has in common");
@@ -144,12 +151,12 @@ Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySourc
                 return make_error(ErrorCode::MALFORMED_PAYLOAD,
                                   "a snapshot that covers nothing new");
             }
-            MORTAR_TRY(still(source));
+            MORTAR_TRY(still(source.leader_epoch));
             MORTAR_SOMETIMES(true, "catch_up: metadata came as a snapshot");
             MORTAR_TRY(logs_.install_metadata_snapshot(fiber, *snapshot.bytes));
             continue;
         }
-        MORTAR_TRY(still(source));
+        MORTAR_TRY(still(source.leader_epoch));
         log = MORTAR_TRY(find(key));
         if (log->end() != end)
             return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " changed meanwhile");

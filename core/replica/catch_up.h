@@ -7,9 +7,11 @@
 //           is the same everywhere.
 //           What is fetched is appended as from a leader, so a restart goes on where it was.
 // Units:    at most CATCH_UP_BYTES_PER_SECOND.
-// Errors:   STALE_LEADER_EPOCH (this node, or the peer, has promised a higher one), DIVERGENT_COMMITTED (it would have to cut what it knows committed: nothing was cut), those of PeerRequests and of
-//           the log, CANCELLED. After an error the log is its old one, or a prefix of the peer's copy.
-// Suspends: all but CatchUpLimits.
+// Errors:   STALE_LEADER_EPOCH (this node, or the peer, has promised a higher one), DIVERGENT_COMMITTED (it would have to cut
+//           what it knows committed: nothing was cut), NOT_FOUND (the log is gone), MALFORMED_PAYLOAD (the copy is not as it
+//           was said to be), those of PeerRequests and of the log, CANCELLED. After an error the log is its old one, or a
+//           prefix of the peer's copy.
+// Suspends: what takes Fiber&.
 // Source:   design 4 (election, catch-up).
 #pragma once
 
@@ -53,12 +55,15 @@ class CatchUp {
     Result<void> settle(Fiber& fiber);
     // This node has promised a higher leader_epoch: who waits for a peer's answer does not any more.
     void on_promised();
+    // Nothing is changed for the sake of an epoch that is over: STALE_LEADER_EPOCH.
+    Result<void> still(LeaderEpoch leader_epoch) const;
     // Of any log of the node.
     void on_flushed() { flushed_.notify_all(); }
 
   private:
-    // Nothing is changed for the sake of an epoch that is over.
-    Result<void> still(const CopySource& source) const;
+    // DIVERGENT_COMMITTED when the log, equal to the source's up to common, would lose what was committed.
+    Result<void> check_not_committed(const ReplicatedLog& log, Sequence common) const;
+    Result<void> cut(Fiber& fiber, ReplicatedLog& log, Sequence common, const CopySource& source);
     Result<ReplicatedLog*> find(PartitionKey key) const;
     Result<LogEnd> last_common(Fiber& fiber, PartitionKey key, LogEnd ours,
                                const CopySource& source);

@@ -16,21 +16,11 @@ Result<void> CatchUp::repair(Fiber& fiber, PartitionKey key, const CopySource& s
         if (log->damaged_part() != part)
             return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " changed meanwhile");
         const Sequence faulty_from = *log->faulty_from();
-        if (common < log->end().last && common < log->commit_seq()) {
-            return make_error(ErrorCode::DIVERGENT_COMMITTED,
-                              log_name(key) + ": the copies part at " +
-                                  std::to_string(common.value) + ", but " +
-                                  std::to_string(log->commit_seq().value) +
-                                  " was committed here");
-        }
+        MORTAR_TRY(check_not_committed(*log, common));
         if (common < faulty_from) {
             // The bad record itself is one that the source does not have.
             MORTAR_SOMETIMES(true, "catch_up: damage went with a cut");
-            env_.log.info("log_cut", {{"log", log_name(key)},
-                                      {"from", std::to_string(log->end().last.value)},
-                                      {"to", std::to_string(common.value)}});
-            MORTAR_TRY(still(source));
-            MORTAR_TRY(log->cut(fiber, common));
+            MORTAR_TRY(cut(fiber, *log, common, source));
             continue;
         }
         MORTAR_SOMETIMES(common < log->end().last, "catch_up: copies part behind damage");

@@ -50,8 +50,7 @@ enum class ChoiceOutcome : std::uint8_t {
 struct Choice {
     ChoiceOutcome outcome = ChoiceOutcome::WAIT;
     std::vector<LogChoice> logs;  // with UNCLEAN: those that could be taken
-    // With UNCLEAN. Logs that the chosen METADATA_LOG has no topic for hinder nobody: the caller, who can know, may go on
-    // when all the others are in logs. Empty: the obstacle is not a log but a node (reason).
+    // With UNCLEAN: which logs, and whose copies. Empty: the obstacle is not a log but a node (reason).
     std::vector<LogObstacle> obstacles;
     peer::ClusterId cluster_id{};  // of the nodes that are not blank; zero when all are
     std::vector<NodeId> missing;   // configured, not heard

@@ -10,6 +10,8 @@
 
 namespace mortar {
 
+namespace {
+
 std::vector<peer::CopyReport> report_copies(ReplicatedLogs& logs, const PromiseStore& store) {
     std::vector<peer::CopyReport> reports;
     for (const PartitionKey key : logs.keys()) {
@@ -34,6 +36,19 @@ std::vector<peer::CopyReport> report_copies(ReplicatedLogs& logs, const PromiseS
         if (!is_empty) reports.push_back(report);
     }
     return reports;
+}
+
+}  // namespace
+
+peer::PromiseGiven own_promise(ReplicatedLogs& logs, const PromiseStore& store,
+                               LeaderEpoch leader_epoch) {
+    peer::PromiseGiven promise;
+    promise.leader_epoch = leader_epoch;
+    promise.installed_epoch = store.installed_epoch();
+    promise.cluster_id = store.cluster_id();
+    promise.is_blank = store.is_blank();
+    promise.copies = report_copies(logs, store);
+    return promise;
 }
 
 Result<void> make_all_durable(Fiber& fiber, Env& env, ReplicatedLogs& logs) {
@@ -125,13 +140,7 @@ Result<ElectionWon> Election::run(Fiber& fiber, LeaderEpoch leader_epoch,
         MORTAR_TRY(moving_.lock(fiber, deadline_after(env_.clock, ELECTION_TIMEOUT)));
     MORTAR_TRY(catch_up_.settle(fiber));
     MORTAR_TRY(still(leader_epoch));
-    peer::PromiseGiven own;
-    own.leader_epoch = leader_epoch;
-    own.installed_epoch = store_.installed_epoch();
-    own.cluster_id = store_.cluster_id();
-    own.is_blank = store_.is_blank();
-    own.copies = report_copies(logs_, store_);
-    promises_[options_.self] = std::move(own);
+    promises_[options_.self] = own_promise(logs_, store_, leader_epoch);
     ask_all(peer::Prepare{leader_epoch});
 
     const Choice choice = MORTAR_TRY(collect(fiber, leader_epoch));

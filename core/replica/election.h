@@ -40,8 +40,9 @@ struct ReplicaOptions {
     std::function<void(const peer::ClusterId&)> on_joined;
 };
 
-// What an election knows of a log, of this node: for its own promise and for PROMISE.
-std::vector<peer::CopyReport> report_copies(ReplicatedLogs& logs, const PromiseStore& store);
+// What an election is told of this node and its logs, once leader_epoch is promised and the logs do not grow.
+peer::PromiseGiven own_promise(ReplicatedLogs& logs, const PromiseStore& store,
+                               LeaderEpoch leader_epoch);
 // Checkpoints of all logs, several at a time; the first error.
 Result<void> make_all_durable(Fiber& fiber, Env& env, ReplicatedLogs& logs);
 

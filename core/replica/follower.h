@@ -1,9 +1,11 @@
 // follower: takes the records of the leader that this node has promised and in whose epoch it is installed, and says what it
 // has synced.
 // Shape:    an APPEND is taken section by section, never partly checked: what does not continue a log is answered with
-//           LOG_GAP, once until it fits again; with TAKES_NOTHING when the log is damaged. What logs flush is gathered into one FLUSHED a turn.
+//           LOG_GAP, once until it fits again; with TAKES_NOTHING when the log is damaged. What logs flush is gathered into one
+//           FLUSHED a turn.
 // Owns:     its reporting fiber, ended by close.
-// Errors:   on_append: MALFORMED_PAYLOAD, CHECKSUM_MISMATCH: the leader's bytes are no records; the connection ends.
+// Errors:   on_append: those of append_bytes (CHECKSUM_MISMATCH: the leader's bytes are not the next records); the connection
+//           ends.
 // Suspends: close.
 // Invariant: nothing is confirmed to a leader of an older epoch than this node has promised; a log that is known to be
 //            damaged confirms nothing; a late or doubled APPEND changes nothing.

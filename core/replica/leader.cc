@@ -111,7 +111,6 @@ void Leader::update_commit(ReplicatedLog& log) {
         for (std::size_t i = 0; i < followers_.size(); ++i)
             owe_commit(i, key, found->second.progress[i]);
     }
-    changed_.notify_all();
 }
 
 // --- what followers say
@@ -171,7 +170,6 @@ void Leader::on_installed(NodeId node, const peer::Installed& installed) {
     for (const PartitionKey key : logs_.keys()) {
         if (ReplicatedLog* log = logs_.find(key)) update_commit(*log);
     }
-    changed_.notify_all();
 }
 
 void Leader::on_flushed_by(NodeId node, const peer::Flushed& flushed) {
@@ -223,9 +221,11 @@ void Leader::on_log_gap(NodeId node, const peer::LogGap& gap) {
         follower->in_flight_bytes -= in_flight.size_bytes;
     progress.unconfirmed.clear();
     progress.takes_nothing = false;
+    progress.told_commit = Sequence(0);  // lost with the records that did not fit
     owe_commit(index, gap.log, progress);
     progress.sent = std::min(gap.end.last, found->second.counted_end);
     enqueue(index, gap.log, progress);
+    follower->work.notify_all();  // there is room in flight again
 }
 
 // What it confirmed before it was damaged may be what is damaged.
@@ -244,7 +244,6 @@ void Leader::pause(Follower& follower, const LogState& state, Progress& progress
 void Leader::on_channel_down(NodeId node) {
     const std::size_t index = index_of(node);
     if (index < followers_.size()) end_install(index);
-    changed_.notify_all();
 }
 
 // What it confirmed stays durable, but positions are learned anew with the next INSTALLED.
@@ -260,6 +259,7 @@ void Leader::end_install(std::size_t index) {
     for (auto& [key, state] : states_) {
         Progress& progress = state.progress[index];
         progress.unconfirmed.clear();
+        progress.told_commit = Sequence(0);  // what was told last may be lost
         progress.is_queued = progress.owes_commit = progress.takes_nothing = false;
     }
 }
@@ -440,10 +440,6 @@ std::size_t Leader::installed_count() const {
     return 1 + static_cast<std::size_t>(
                    std::count_if(followers_.begin(), followers_.end(),
                                  [](const auto& follower) { return follower->is_installed; }));
-}
-
-bool Leader::has_installed_follower() const {
-    return installed_count() > 1;
 }
 
 bool Leader::is_majority_installed() const {

@@ -34,7 +34,6 @@ inline constexpr Duration SOFT_GAP_TIME = seconds(1);
 
 struct Term {
     LeaderEpoch leader_epoch;
-    NodeId self;
     std::vector<NodeId> followers;            // every other configured node
     std::map<PartitionKey, LogEnd> base;      // as of taking office; absent = empty
 };
@@ -51,7 +50,6 @@ struct FollowerStatus {
 
 class Leader {
   public:
-    // on_commit_idle: told when commit_seq moved, for whoever waits for a majority.
     Leader(Env& env, peer::PeerRoster* peers, ReplicatedLogs& logs, Term term);
     ~Leader();
     Leader(const Leader&) = delete;
@@ -74,16 +72,12 @@ class Leader {
     // Each heartbeat interval: followers hear of a commit_seq that no record carries, and lag is sampled.
     void on_tick();
 
-    bool has_installed_follower() const;
-    // This node and what is installed.
-    std::size_t installed_count() const;
     bool is_majority_installed() const;
-    // The latest commit of anything; NEVER counts as "no time": 0 before the first.
+    // The latest commit of anything; 0 before the first.
     MonoTime last_commit_at() const { return last_commit_at_; }
     std::vector<FollowerStatus> followers() const;
     // Everything appended here is confirmed by this follower.
     bool has_all(NodeId node) const;
-    Event& changed() { return changed_; }
 
   private:
     struct InFlight {
@@ -124,6 +118,8 @@ class Leader {
 
     // Of a node that is no follower: followers_.size().
     std::size_t index_of(NodeId node) const;
+    // This node and what is installed.
+    std::size_t installed_count() const;
     LogState& state_of(PartitionKey key);
     void count_appended(ReplicatedLog& log, LogState& state);
     void pause(Follower& follower, const LogState& state, Progress& progress);
@@ -154,7 +150,6 @@ class Leader {
     std::uint64_t appended_count_ = 0;  // in this term, over all logs
     std::deque<Sample> samples_;        // of the last SOFT_GAP_TIME, oldest first
     MonoTime last_commit_at_{};
-    Event changed_;
     Group fibers_;
 };
 

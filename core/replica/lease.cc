@@ -34,7 +34,7 @@ void FollowerLease::on_release(LeaderEpoch leader_epoch, MonoTime now) {
 }
 
 LeaderLease::LeaderLease(LeaderEpoch leader_epoch, std::span<const NodeId> peers)
-    : leader_epoch_(leader_epoch), last_sent_at_(LONG_AGO) {
+    : leader_epoch_(leader_epoch), last_sent_at_(LONG_AGO), majority_sent_at_(LONG_AGO) {
     for (const NodeId node_id : peers)
         peers_.push_back({node_id, LONG_AGO});
 }
@@ -48,21 +48,27 @@ MonoTime LeaderLease::on_sending(MonoTime now) {
 
 void LeaderLease::on_answer(NodeId peer, LeaderEpoch leader_epoch, MonoTime sent_at) {
     if (leader_epoch != leader_epoch_ || sent_at > last_sent_at_) return;
-    for (Peer& each : peers_)
-        if (each.node_id == peer) each.answered_sent_at = std::max(each.answered_sent_at, sent_at);
+    for (Peer& each : peers_) {
+        if (each.node_id != peer) continue;
+        each.answered_sent_at = std::max(each.answered_sent_at, sent_at);
+        count();
+    }
 }
 
 MonoTime LeaderLease::held_until() const {
     if (is_released_) return LONG_AGO;
+    return peers_.empty() ? NEVER : majority_sent_at_ + LEASE_HELD;
+}
+
+void LeaderLease::count() {
     const std::size_t others_needed = (peers_.size() + 1) / 2;  // with itself a majority
-    if (others_needed == 0) return NEVER;
     std::vector<MonoTime> answered;
     for (const Peer& each : peers_)
         answered.push_back(each.answered_sent_at);
     std::ranges::nth_element(answered,
                              answered.begin() + static_cast<std::ptrdiff_t>(others_needed - 1),
                              std::greater<>());
-    return answered[others_needed - 1] + LEASE_HELD;
+    majority_sent_at_ = answered[others_needed - 1];
 }
 
 }  // namespace mortar

@@ -64,9 +64,12 @@ class LeaderLease {
         MonoTime answered_sent_at;  // the latest heartbeat that it answered
     };
 
+    void count();
+
     LeaderEpoch leader_epoch_;
     std::vector<Peer> peers_;
     MonoTime last_sent_at_;
+    MonoTime majority_sent_at_;  // the latest heartbeat that a majority answered, itself included
     bool is_released_ = false;
 };
 

@@ -152,7 +152,6 @@ Result<void> ReplicaNode::lead(Fiber& fiber, ElectionWon won) {
     hands_over_ = false;
     Term term;
     term.leader_epoch = leader_epoch;
-    term.self = options_.self;
     term.base = won.base;
     for (const NodeId node : options_.nodes) {
         if (node != options_.self) term.followers.push_back(node);
@@ -414,7 +413,6 @@ void ReplicaNode::on_quorum_timeout() {
 
 ReplicaStatus ReplicaNode::status() const {
     ReplicaStatus status;
-    status.self = options_.self;
     status.role = role_;
     status.is_in_office = in_office_;
     status.leader_epoch = std::max(store_.promised_epoch(), highest_seen_);
@@ -429,7 +427,6 @@ ReplicaStatus ReplicaNode::status() const {
     if (status.leader && *status.leader != options_.self) {
         if (const peer::Identity* identity = peers_->identity_of(*status.leader)) {
             status.leader_address = identity->listen_client;
-            status.leader_admin = identity->listen_admin;
         }
         status.quorum_state = QuorumState::HEALTHY;
     }
@@ -454,7 +451,7 @@ void ReplicaNode::on_flushed(ReplicatedLog& log) {
     catch_up_.on_flushed();
     if (leader_ != nullptr) {
         leader_->on_flushed(log);
-        if (hands_over_ || !in_office_) changed_.notify_all();
+        if (!in_office_) changed_.notify_all();
     } else {
         follower_.on_flushed(log);
     }

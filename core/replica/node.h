@@ -6,7 +6,7 @@
 //           roster and the Office outlive it.
 // Errors:   check_*: what a client is told: STALE_LEADER_EPOCH with the hint of contract R3, LEASE_EXPIRED,
 //           IN_SYNC_REPLICAS_NOT_ENOUGH, QUORUM_LOST.
-// Suspends: run, on_frame.
+// Suspends: run, await_leader, on_frame.
 // Durable:  every promise before its answer leaves; installed_epoch before INSTALLED leaves.
 // Invariant: at most one node is in office in a leader_epoch; nothing is acknowledged by a node that is not.
 // Source:   design 4, contract R3, R4, 8 (levels, timing).
@@ -65,13 +65,11 @@ constexpr std::string_view role_name(Role role) {
 enum class QuorumState : std::uint8_t { HEALTHY = 0, SOFT = 1, READ_ONLY = 2 };
 
 struct ReplicaStatus {
-    NodeId self;
     Role role = Role::FOLLOWER;
     bool is_in_office = false;
     LeaderEpoch leader_epoch;  // promised, or of the own term
     std::optional<NodeId> leader;
     std::string leader_address;      // of its client listener; empty when unknown
-    std::string leader_admin;
     MonoTime lease_until;            // of a leader, by its own clock
     QuorumState quorum_state = QuorumState::READ_ONLY;
     bool is_blank = false;
@@ -98,7 +96,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> check_settle() const;
     // A PUB was not committed in time: read-only until something commits.
     void on_quorum_timeout();
-    // Majority-flushed or not yet known: of one node, LOCAL.
+    // A cluster of one: a PUB is acknowledged as LOCAL.
     bool is_single() const { return options_.nodes.size() == 1; }
     ReplicaStatus status() const;
     // Until a leader can be named, or none is to be expected soon; not beyond the deadline.

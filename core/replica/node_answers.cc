@@ -128,7 +128,7 @@ Result<void> ReplicaNode::on_answer(peer::PeerChannel& channel, Op op, ByteSpan 
             const auto answer = MORTAR_TRY(peer::decode<peer::Flushed>(payload));
             if (leader_ == nullptr || lost_) return {};
             leader_->on_flushed_by(node, answer);
-            if (!in_office_ || hands_over_) changed_.notify_all();
+            if (!in_office_) changed_.notify_all();
             return {};
         }
         case Op::LOG_GAP: {
@@ -283,13 +283,7 @@ Result<void> ReplicaNode::on_prepare(Fiber& fiber, peer::PeerChannel& channel,
         refuse(channel, Op::PREPARE);
         return {};
     }
-    peer::PromiseGiven given;
-    given.leader_epoch = prepare.leader_epoch;
-    given.installed_epoch = store_.installed_epoch();
-    given.cluster_id = store_.cluster_id();
-    given.is_blank = store_.is_blank();
-    given.copies = report_copies(logs_, store_);
-    channel.send_message(given);
+    channel.send_message(own_promise(logs_, store_, prepare.leader_epoch));
     // The next one in rank does not stand while this one is at work.
     not_before_ = std::max(not_before_, env_.clock.now() + ELECTION_TIMEOUT);
     return {};
@@ -376,28 +370,24 @@ void ReplicaNode::run_reconciling(Fiber& fiber, NodeId leader, peer::Install ins
 Result<void> ReplicaNode::reconcile_all(Fiber& fiber, NodeId leader,
                                         const peer::Install& install) {
     const LeaderEpoch leader_epoch = install.leader_epoch;
-    const auto still = [&]() -> Result<void> {
-        if (store_.promised_epoch() == leader_epoch) return {};
-        return make_error(ErrorCode::STALE_LEADER_EPOCH, "a higher leader_epoch is promised");
-    };
     std::map<PartitionKey, LogEnd> base;
     for (const peer::InstallBase& each : install.base)
         base[each.log] = each.end;
     MORTAR_TRY(catch_up_.settle(fiber));
     MORTAR_TRY(catch_up_.reconcile(fiber, METADATA_LOG, {leader, leader_epoch, base[METADATA_LOG]}));
-    MORTAR_TRY(still());
+    MORTAR_TRY(catch_up_.still(leader_epoch));
     logs_.find(METADATA_LOG)->advance_commit(install.metadata_commit_seq);
     MORTAR_TRY(logs_.wait_for_catalog(fiber));
     std::set<PartitionKey> aside;
     for (const PartitionKey key : logs_.keys()) {
-        MORTAR_TRY(still());
+        MORTAR_TRY(catch_up_.still(leader_epoch));
         if (key == METADATA_LOG || logs_.find(key) == nullptr) continue;
         const auto found = base.find(key);
         const LogEnd end = found == base.end() ? LogEnd{} : found->second;
         MORTAR_TRY(make_equal(fiber, key, {leader, leader_epoch, end}, aside));
     }
     MORTAR_TRY(make_all_durable(fiber, env_, logs_));
-    MORTAR_TRY(still());
+    MORTAR_TRY(catch_up_.still(leader_epoch));
     MORTAR_TRY(store_.install(fiber, leader_epoch, install.cluster_id));
     aside_ = std::move(aside);
     if (options_.on_joined) options_.on_joined(install.cluster_id);

@@ -30,10 +30,6 @@ class PeerChannel {
 
     virtual void send(PeerFrame frame) = 0;
     void send(ByteVector frame) { send(PeerFrame{std::move(frame), {}, {}}); }
-    void send(ByteVector head, std::vector<ByteSpan> parts,
-              std::vector<std::shared_ptr<const void>> owners) {
-        send(PeerFrame{std::move(head), std::move(parts), std::move(owners)});
-    }
     template <class Message>
     void send_message(const Message& message) {
         send(encode(message));

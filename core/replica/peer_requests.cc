@@ -43,7 +43,6 @@ Result<FetchedRecords> PeerRequests::fetch(Fiber& fiber, NodeId node, LeaderEpoc
         return fetched;
     }
     if (reply.outcome != peer::FetchOutcome::OK) return failed_there(reply.outcome);
-    fetched.last = reply.last;
     fetched.bytes.assign(reply.records.begin(), reply.records.end());
     return fetched;
 }

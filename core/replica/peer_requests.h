@@ -1,9 +1,10 @@
 // peer_requests: reads from another node's logs: asks over the BULK channel that this node dialed, waits for the answer.
 // Shape:    one question at a time a fiber; answers find their question by request_id.
 // Owns:     what it is answered, until the caller lets go.
-// Errors:   TIMED_OUT (no channel, no answer within PEER_REQUEST_TIMEOUT), CONNECTION_CLOSED, STALE_LEADER_EPOCH (the peer has
-//           promised a higher epoch), CANCELLED; what the peer said of its log: NOT_FOUND (no such log, or below its
-//           snapshot), DAMAGED, IO_ERROR.
+// Errors:   TIMED_OUT (no answer within PEER_REQUEST_TIMEOUT, or the snapshot kept changing), CONNECTION_CLOSED (no channel,
+//           or it was lost), MALFORMED_PAYLOAD, STALE_LEADER_EPOCH (the peer, or this node meanwhile, has promised a higher
+//           epoch), CANCELLED; what the peer said of its log: NOT_FOUND (no such log, or below its snapshot), DAMAGED,
+//           IO_ERROR.
 // Suspends: all that take Fiber&.
 // Source:   design 4 (election: fetches what it lacks; repair).
 #pragma once
@@ -21,15 +22,8 @@ inline constexpr Duration PEER_REQUEST_TIMEOUT = seconds(5);
 inline constexpr std::uint32_t FETCH_BYTES_MAX = 1u << 20;  // one record more may be larger
 
 struct FetchedRecords {
-    Sequence last;
     ByteVector bytes;
     bool is_below_snapshot = false;  // the peer has them only as a metadata snapshot
-};
-
-struct SnapshotPart {
-    Sequence through;
-    std::uint64_t total_bytes = 0;
-    ByteVector bytes;
 };
 
 class PeerRequests {

@@ -50,7 +50,7 @@ Result<void> LeaderOffice::take_office(Fiber& fiber, LeaderEpoch leader_epoch) {
 
 void LeaderOffice::leave_office() {
     metadata_.end_term();
-    if (serving_ == nullptr || door_ == nullptr) return;
+    if (door_ == nullptr) return;
     door_.reset();
     pace_->release();
     publisher_->end_term();
@@ -133,7 +133,7 @@ Result<void> LeaderOffice::check(wire::Op op) const {
 }
 
 const Delivery* LeaderOffice::delivery() const {
-    return serving_ == nullptr ? nullptr : delivery_.get();
+    return delivery_.get();
 }
 
 bool LeaderOffice::is_disk_full() const {

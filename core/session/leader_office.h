@@ -4,12 +4,11 @@
 //           close_office ends what takes time, once the last request is out.
 // Owns:     Serving of the term under way. Metadata, partitions and keeper outlive it.
 // Errors:   take_office: those of Delivery::open and MetadataLog::begin_term. check: as Gate.
-// Suspends: take_office, close_office.
+// Suspends: take_office, close_office, await_leader.
 // Source:   design 4 (lease), contract R2, R3, R4.
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "core/fiber/group.h"
 #include "core/replica/node.h"

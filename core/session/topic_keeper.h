@@ -7,8 +7,9 @@
 //           earlier lives left over goes (leftovers).
 // Owns:     its queue. A creation that fails (disk) is tried again with backoff; files that cannot
 //           be deleted are logged.
-// Errors:   wait_done: CANCELLED.
-// Suspends: open_all, run, wait_done.
+// Errors:   open_all, open_tail: those of PartitionTable (a topic of the tail that went meanwhile is removed). wait_done:
+//           CANCELLED.
+// Suspends: open_all, open_tail, release_delivery, run, wait_done.
 // Source:   contract T4, E3.
 #pragma once
 

@@ -105,9 +105,8 @@ class LoopbackCluster {
 
 TEST(QuorumLevels, from_three_nodes_to_one_and_back) {
     LoopbackCluster cluster;
-    ASSERT_TRUE(eventually([&] { return cluster.leader() != 0; }));
-    const int leader = cluster.leader();
-    ASSERT_NE(leader, 0);
+    int leader = 0;
+    ASSERT_TRUE(eventually([&] { return (leader = cluster.leader()) != 0; }));
     const int second = leader % NODE_COUNT + 1;
     const int third = second % NODE_COUNT + 1;
     const auto client = connected_client(cluster.client_port(leader));

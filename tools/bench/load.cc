@@ -134,7 +134,6 @@ struct Load::Run {
 
     Histogram& latency;
     std::uint64_t count_max;
-    std::int64_t began_ns;
     std::int64_t until_ns;
     std::optional<Schedule> schedule;
     std::uint64_t given_count = 0;
@@ -195,7 +194,7 @@ Result<Round> Load::run(Duration how_long, Histogram& latency, std::uint64_t cou
                         const OnTick& on_tick) {
     MORTAR_TRY(wait_all_up(PATIENCE));
     const std::int64_t began = now_ns();
-    Run run{latency, count_max, began, began + how_long.ns, std::nullopt};
+    Run run{latency, count_max, began + how_long.ns, std::nullopt};
     if (plan_.per_second > 0) run.schedule.emplace(began, plan_.per_second);
     const std::int64_t abandon_ns =
         run.until_ns + std::max(how_long.ns * OVERTIME_FACTOR, OVERTIME_MIN.ns);

@@ -343,6 +343,10 @@ TEST_F(ClusterNemesisTest, rot_strikes_the_victim_only_in_the_older_half_of_a_lo
     const std::string text = "older and newer!";
     make_file(b2, "topics/1/0", "1.seg", text + std::string(100, '\0'));
     make_file(b2, "topics/1/0", "1.idx", text);
+    make_file(b1, "replica", "state", "not blank");
+    runner.apply({world.now(), "bitrot", "broker2", {}, 1});
+    EXPECT_EQ(runner.fired_count(), 0u) << "broker3 is blank: it may be the only other copy";
+    make_file(b3, "replica", "state", "not blank");
     for (std::uint64_t draw = 1; draw <= 20; ++draw)
         runner.apply({world.now(), "bitrot", "broker2", {}, draw});
     EXPECT_TRUE(story.starts_with("broker2 rots topics/1/0/1.seg ")) << story;

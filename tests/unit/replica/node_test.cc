@@ -381,8 +381,8 @@ TEST(ReplicaNode, nobody_waits_for_a_leader_that_is_not_to_be_expected) {
     EXPECT_EQ(ask().ns, 0);
 }
 
-TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
-    Cluster cluster;
+// A cluster that has acknowledged twenty records, all of them everywhere.
+void start_with_records(Cluster& cluster) {
     cluster.start_all();
     ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
     for (int i = 0; i < 20; ++i) {
@@ -391,6 +391,31 @@ TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
     }
     cluster.world.run_for(seconds(1));
     cluster.collect();
+    ASSERT_EQ(cluster.acknowledged.size(), 20u);
+    for (auto& node : cluster.nodes)
+        ASSERT_EQ(node->log().records.size(), 20u);
+}
+
+// Nothing is appended that could carry it, and the leader has told it before.
+TEST(ReplicaNode, a_follower_that_restarts_in_a_quiet_term_hears_what_is_committed) {
+    Cluster cluster;
+    start_with_records(cluster);
+    const LeaderEpoch before = *cluster.leader()->office_epoch;
+    Cluster::Node& restarted = cluster[2];
+    restarted.kill(false);
+    restarted.sim.restart();
+    restarted.start(cluster.node_count);
+    const auto knows_nothing = [&] { return restarted.log().commit_seq() == Sequence(0); };
+    ASSERT_TRUE(cluster.run_until(knows_nothing, milliseconds(5)));
+    cluster.world.run_for(seconds(2));
+    ASSERT_NE(cluster.leader(), nullptr);
+    EXPECT_EQ(*cluster.leader()->office_epoch, before);
+    EXPECT_EQ(restarted.log().commit_seq(), Sequence(20));
+}
+
+TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
+    Cluster cluster;
+    start_with_records(cluster);
     const LeaderEpoch before = *cluster.leader()->office_epoch;
     Cluster::Node& wiped = cluster[2];
     wiped.kill(false);
@@ -407,21 +432,6 @@ TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
     EXPECT_GT(*cluster.leader()->office_epoch, before);
     cluster.expect_all_kept(wiped.log());
     EXPECT_FALSE(wiped.store->is_blank());
-}
-
-// A cluster that has acknowledged twenty records, all of them everywhere.
-void start_with_records(Cluster& cluster) {
-    cluster.start_all();
-    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
-    for (int i = 0; i < 20; ++i) {
-        cluster.publish();
-        cluster.world.run_for(milliseconds(1));
-    }
-    cluster.world.run_for(seconds(1));
-    cluster.collect();
-    ASSERT_EQ(cluster.acknowledged.size(), 20u);
-    for (auto& node : cluster.nodes)
-        ASSERT_EQ(node->log().records.size(), 20u);
 }
 
 TEST(DamagedReplica, confirms_nothing_until_it_is_repaired_from_the_leader) {

@@ -83,7 +83,7 @@ struct BrokerParts {
     std::unique_ptr<SessionServer> server;
     Group accepting;
     Group keeping;
-    Group playing;  // its part in the cluster
+    Group playing;                       // its part in the cluster
     std::optional<Result<void>> played;  // how that ended
 };
 
@@ -151,8 +151,8 @@ Result<void> Broker::recover(Fiber& fiber) {
     BrokerParts& parts = *parts_;
     const Config& config = options_.config;
     parts.promises = MORTAR_TRY(PromiseStore::open(fiber, env_.disk, config.node_id));
-    parts.metadata = MORTAR_TRY(MetadataLog::open(fiber, env_, METADATA_FOLDER,
-                                                  config.metadata_snapshot_records));
+    parts.metadata = MORTAR_TRY(
+        MetadataLog::open(fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records));
     if (parts.metadata->is_quarantined()) {
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
         // Refilled half-way it would look sound.
@@ -161,8 +161,7 @@ Result<void> Broker::recover(Fiber& fiber) {
     }
     // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
     // In a cluster others know the epoch: there such a node is blank.
-    if (!is_cluster() && parts.promises->is_blank() &&
-        parts.metadata->end().last > Sequence(0)) {
+    if (!is_cluster() && parts.promises->is_blank() && parts.metadata->end().last > Sequence(0)) {
         return make_error(ErrorCode::DAMAGED,
                           "replica/state is missing, but metadata/ is not new: the leader epoch is "
                           "unknown; restore "
@@ -177,11 +176,12 @@ Result<void> Broker::recover(Fiber& fiber) {
     build_replica();
     parts.metadata->set_observer(parts.replica.get());
     parts.partitions->set_replication(parts.replica.get());
-    parts.partitions->set_before_repair([&promises = *parts.promises](Fiber& own, PartitionKey key) {
-        // A blank node's copy counts for nothing anyway.
-        if (promises.is_blank()) return Result<void>();
-        return promises.mark(own, {LogMark{key, true, {}}});
-    });
+    parts.partitions->set_before_repair(
+        [&promises = *parts.promises](Fiber& own, PartitionKey key) {
+            // A blank node's copy counts for nothing anyway.
+            if (promises.is_blank()) return Result<void>();
+            return promises.mark(own, {LogMark{key, true, {}}});
+        });
     MORTAR_TRY(parts.keeper->open_all(fiber));
     return {};
 }
@@ -222,9 +222,8 @@ void Broker::build_replica() {
             joined.set_cluster_id(cluster_id);
         };
     }
-    parts.replica =
-        std::make_unique<ReplicaNode>(env_, std::move(replica), *parts.promises, *parts.logs,
-                                      parts.links.get(), *parts.office);
+    parts.replica = std::make_unique<ReplicaNode>(env_, std::move(replica), *parts.promises,
+                                                  *parts.logs, parts.links.get(), *parts.office);
     parts.office->set_replica(parts.replica.get());
 }
 
@@ -232,8 +231,7 @@ Result<void> Broker::serve(Fiber& fiber) {
     BrokerParts& parts = *parts_;
     parts.keeping.spawn("broker.topics",
                         [&keeper = *parts.keeper](Fiber& own) { keeper.run(own); });
-    if (parts.links != nullptr)
-        parts.links->start(std::move(parts.peer_listener), *parts.replica);
+    if (parts.links != nullptr) parts.links->start(std::move(parts.peer_listener), *parts.replica);
     parts.playing.spawn("broker.replica", [this](Fiber& own) {
         parts_->played = parts_->replica->run(own);
         stop_asked_.notify_all();
@@ -250,12 +248,12 @@ Result<void> Broker::serve(Fiber& fiber) {
     parts.accepting.spawn("broker.accept",
                           [&server = *parts.server](Fiber& own) { server.serve(own); });
     ready_ = true;
-    env_.log.info("ready", {{"client", client_address_},
-                            {"admin", admin_address_},
-                            {"data", options_.config.data_dir},
-                            {"version", MORTAR_VERSION},
-                            {"leader_epoch",
-                             std::to_string(parts.promises->promised_epoch().value)}});
+    env_.log.info("ready",
+                  {{"client", client_address_},
+                   {"admin", admin_address_},
+                   {"data", options_.config.data_dir},
+                   {"version", MORTAR_VERSION},
+                   {"leader_epoch", std::to_string(parts.promises->promised_epoch().value)}});
     return {};
 }
 
@@ -350,8 +348,7 @@ NodeStatus Broker::node_status() const {
         status.health = HealthStatus::QUARANTINED;
     } else if (!replica.leader) {
         status.health = HealthStatus::ELECTING;
-    } else if (parts.metadata->is_read_only() ||
-               replica.quorum_state == QuorumState::READ_ONLY) {
+    } else if (parts.metadata->is_read_only() || replica.quorum_state == QuorumState::READ_ONLY) {
         status.health = HealthStatus::READ_ONLY;
     } else if (parts.partitions->unserved_count() > 0 || status.unserved_count > 0 ||
                parts.office->is_disk_full() || replica.quorum_state == QuorumState::SOFT) {

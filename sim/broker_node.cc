@@ -45,8 +45,7 @@ BrokerOptions BrokerNode::options() const {
     options.config.delivery_max_attempts = static_cast<std::uint32_t>(params_["max_attempts"]);
     options.checkpoint_every_bytes = params_["checkpoint_every_bytes"];
     options.ledger_bytes_min = params_["ledger_max_bytes"];
-    options.care.scrub_pause =
-        milliseconds(static_cast<std::int64_t>(params_["scrub_pause_ms"]));
+    options.care.scrub_pause = milliseconds(static_cast<std::int64_t>(params_["scrub_pause_ms"]));
     const auto count = static_cast<std::size_t>(params_["nodes"]);
     if (count == 1) return options;
     options.config.node_id = NodeId(static_cast<std::uint16_t>(index_ + 1));

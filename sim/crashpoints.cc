@@ -139,8 +139,9 @@ class Explorer {
   private:
     int run_cluster() {
         if (options_.list_syncs || options_.prove || !options_.drop_sync.empty()) {
-            fmt::print(stderr, "sim: syncs are proved with one broker: what one of three loses the "
-                               "others have\n");
+            fmt::print(stderr,
+                       "sim: syncs are proved with one broker: what one of three loses the "
+                       "others have\n");
             return EXIT_ARGUMENTS;
         }
         for (std::size_t broker = 0; broker < options_.nodes; ++broker) {
@@ -232,8 +233,7 @@ class Explorer {
         for (const std::uint64_t at : operations) {
             for (const bool after : {false, true}) {
                 RunOptions run = calm;
-                run.crash = {
-                    .broker = calm.crash.broker, .at_operation = at, .after = after};
+                run.crash = {.broker = calm.crash.broker, .at_operation = at, .after = after};
                 if (broken(run, quiet, tally)) return tally;
                 run.crash.power = true;
                 for (std::uint64_t image = 0; image < options_.images_per_point; ++image) {
@@ -288,9 +288,8 @@ class Explorer {
     void describe(const RunOptions& run, const RunReport& report) {
         fmt::print("crash of broker {} {} operation {} ({}, image {}, again after {}): exit {}\n",
                    run.crash.broker + 1, run.crash.after ? "after" : "before",
-                   run.crash.at_operation,
-                   run.crash.power ? "power" : "kill", run.crash.image, run.crash.again_after,
-                   report.exit_code);
+                   run.crash.at_operation, run.crash.power ? "power" : "kill", run.crash.image,
+                   run.crash.again_after, report.exit_code);
         for (const Violation& violation : report.violations) {
             fmt::print("  checker {}\n  promised: {}\n  seen:     {}\n", violation.checker,
                        violation.promise, violation.seen);

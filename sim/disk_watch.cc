@@ -30,7 +30,8 @@ std::string sync_site(DiskOp op, std::string_view path, std::string_view fiber) 
 
 std::string folder_of(std::string_view path) {
     const std::size_t slash = path.rfind('/');
-    return std::string(slash == std::string_view::npos ? std::string_view() : path.substr(0, slash));
+    return std::string(slash == std::string_view::npos ? std::string_view()
+                                                       : path.substr(0, slash));
 }
 
 // Logs are named the same way, and go on to grow.

@@ -110,9 +110,8 @@ std::vector<SeenRecord> LogFollower::advance(const Image& image) {
     for (std::size_t i = 0; i < segments.size(); ++i) {
         // A closed segment that was read once does not grow any more once its successor was read too.
         const bool closed = i + 1 < segments.size() && parsed_.contains(segments[i + 1]);
-        const std::uint64_t end_sequence = i + 1 < segments.size()
-                                               ? base_of_segment(segments[i + 1]).value()
-                                               : UINT64_MAX;
+        const std::uint64_t end_sequence =
+            i + 1 < segments.size() ? base_of_segment(segments[i + 1]).value() : UINT64_MAX;
         if (!closed) advance_segment(image, segments[i], end_sequence, found);
     }
     return found;

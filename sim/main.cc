@@ -51,24 +51,21 @@ void print_counts(const char* title, const std::map<std::string, std::uint64_t>&
 
 void print_report(const std::string& program, const RunOptions& options, const RunReport& report,
                   double real_seconds) {
-    say("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION,
-               report.trace_hash);
+    say("seed {}  build {}  trace {:016x}\n", report.seed, MORTAR_VERSION, report.trace_hash);
     print_counts("parameters", report.parameters);
     print_counts("faults", report.faults);
     print_counts("rare events", report.rare);
     say("checks:");
     for (const auto& [checker, count] : report.checks)
         say(" {}:{}", checker, count);
-    say(
-        "\n{} PUBs acknowledged, {} messages settled, {} steps, {:.1f} simulated s in {:.3f} s "
+    say("\n{} PUBs acknowledged, {} messages settled, {} steps, {:.1f} simulated s in {:.3f} s "
         "({:.0f} x)\n",
         report.acked_pubs, report.acked_messages, report.steps,
         static_cast<double>(report.simulated_ms) / 1000, real_seconds,
         static_cast<double>(report.simulated_ms) / 1000 / real_seconds);
     for (const Violation& violation : report.violations) {
-        say("VIOLATION  checker {} at {} us\n  promised: {}\n  seen:     {}\n",
-                   violation.checker, (violation.time - MonoTime{}).to_us(), violation.promise,
-                   violation.seen);
+        say("VIOLATION  checker {} at {} us\n  promised: {}\n  seen:     {}\n", violation.checker,
+            (violation.time - MonoTime{}).to_us(), violation.promise, violation.seen);
     }
     if (!report.violations.empty()) say("{}", report.story);
     static constexpr const char* VERDICTS[] = {"clean",
@@ -267,9 +264,10 @@ int main_with(int argc, char** argv) {
     CLI::App* crash_app =
         app.add_subcommand("crashpoints", "crash a scripted scenario at every disk operation");
     crash_app
-        ->add_option("--nodes", crash.nodes,
-                     "brokers of the scenario: 1, or 3 with an election and a follower that catches "
-                     "up, each of them crashed in turn")
+        ->add_option(
+            "--nodes", crash.nodes,
+            "brokers of the scenario: 1, or 3 with an election and a follower that catches "
+            "up, each of them crashed in turn")
         ->check(CLI::IsMember({1, 3}))
         ->capture_default_str();
     crash_app

@@ -23,7 +23,8 @@ std::uint64_t from_to(Rng& rng, std::uint64_t low, std::uint64_t high) {
 }
 
 const Row ROWS[] = {
-    {"nodes", "broker nodes: 1 or 3; of three nobody consumes", 1, 3, [](Rng&) { return std::uint64_t{1}; }},
+    {"nodes", "broker nodes: 1 or 3; of three nobody consumes", 1, 3,
+     [](Rng&) { return std::uint64_t{1}; }},
     {"duration_s", "simulated seconds with faults on", 1, 3600,
      [](Rng&) { return std::uint64_t{30}; }},
     {"topics", "topics", 1, 16, [](Rng& r) { return from_to(r, 1, 2); }},

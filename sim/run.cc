@@ -122,9 +122,7 @@ class Run {
                 on_down(crashed);
                 faults_.bring_back(crashed, milliseconds(20));
             };
-            events.on_rewritten = [this, i](const std::string& path) {
-                on_rewritten(i, path);
-            };
+            events.on_rewritten = [this, i](const std::string& path) { on_rewritten(i, path); };
             watches_.push_back(std::make_unique<DiskWatch>(node, options_, report_, violations_,
                                                            std::move(events)));
         }
@@ -435,9 +433,7 @@ class Run {
 
     // --- the end
     // A broker that ends in good order, to start anew, serves no more: what it shows is not its last word.
-    bool is_up() const {
-        return serving() && all_serve() && !office_->broker->restart_asked;
-    }
+    bool is_up() const { return serving() && all_serve() && !office_->broker->restart_asked; }
 
     void judge_service() {
         run_while([this] { return !is_up(); }, world_.now() + HEALED_SERVICE_WITHIN);
@@ -637,9 +633,9 @@ class Run {
     FaultRunner faults_;
     std::optional<Office> office_;  // as look() saw it last
     LeaderEpoch newest_epoch_;
-    bool disks_fail_ = false;  // a broker may give up, and is started again
+    bool disks_fail_ = false;   // a broker may give up, and is started again
     bool is_followed_ = false;  // some broker led already
-    bool went_down_ = false;   // a broker, since this was cleared
+    bool went_down_ = false;    // a broker, since this was cleared
     std::set<ConnId> open_connections_;
     std::deque<std::string> story_;
     std::string harness_fault_;

@@ -43,7 +43,7 @@ struct RunOptions {
     std::string nemesis = "swarm";              // "kill,power,torn", "swarm" or "none"
     std::map<std::string, std::uint64_t> pins;  // parameter name -> value
     bool log = false;                           // the broker's and clients' log lines to stderr
-    std::vector<Fault> script;  // besides what the nemeses plan
+    std::vector<Fault> script;                  // besides what the nemeses plan
     CrashPlan crash;
     bool record_syncs = false;  // fill RunReport::sync_sites
     std::string drop_sync;      // a site from RunReport::sync_sites whose syncs do nothing

@@ -18,7 +18,14 @@ namespace mortar {
 inline constexpr std::size_t STATS_LIMIT_DEFAULT = 100;
 inline constexpr std::size_t STATS_LIMIT_MAX = 1000;
 
-enum class HealthStatus : std::uint8_t { HEALTHY, SOFT, READ_ONLY, ELECTING, RECOVERING, QUARANTINED };
+enum class HealthStatus : std::uint8_t {
+    HEALTHY,
+    SOFT,
+    READ_ONLY,
+    ELECTING,
+    RECOVERING,
+    QUARANTINED
+};
 
 struct NodeStatus {
     NodeId node_id;

@@ -331,8 +331,7 @@ class LogOnDisk final : public PartitionLog {
         Sequence expected = segment.base_sequence();
         while (expected <= last) {
             auto found = MORTAR_TRY(scan.next(fiber, expected));
-            if (!found)
-                found = MORTAR_TRY(scan.search(fiber, expected, last, false, UINT64_MAX));
+            if (!found) found = MORTAR_TRY(scan.search(fiber, expected, last, false, UINT64_MAX));
             if (!found) break;
             const LeaderEpoch leader_epoch = found->record.leader_epoch;
             const Sequence sequence = found->record.sequence;
@@ -352,7 +351,8 @@ class LogOnDisk final : public PartitionLog {
         const std::shared_ptr<File> file = MORTAR_TRY(segment.file(fiber));
         const std::size_t count = MORTAR_TRY(file->read_at(fiber, 0, head));
         if (count == head.size() && head == segment_head()) return {};
-        Error error = make_error(ErrorCode::CHECKSUM_MISMATCH, segment.path() + ": no segment head");
+        Error error =
+            make_error(ErrorCode::CHECKSUM_MISMATCH, segment.path() + ": no segment head");
         become_faulty(segment.base_sequence(), error);
         return error;
     }

@@ -66,9 +66,9 @@ std::array<std::byte, SEGMENT_HEAD_BYTES> segment_head() {
 Result<Record> parse_next_record(ByteSpan bytes, const LogEnd& previous,
                                  const std::string& log_name) {
     const auto not_next = [&](const std::string& what) {
-        return make_error(ErrorCode::CHECKSUM_MISMATCH,
-                          log_name + ": not the record after " +
-                              std::to_string(previous.last.value) + ": " + what);
+        return make_error(ErrorCode::CHECKSUM_MISMATCH, log_name + ": not the record after " +
+                                                            std::to_string(previous.last.value) +
+                                                            ": " + what);
     };
     Result<Record> record = parse_record(bytes);
     if (!record.ok()) return not_next(record.error().detail);

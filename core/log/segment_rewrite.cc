@@ -60,9 +60,9 @@ Result<void> SegmentRewrite::compare(Fiber& fiber, Sequence sequence, ByteSpan r
     if (!found) return {};
     expected_old_ = sequence.next();
     if (std::ranges::equal(found->bytes, record)) return {};
-    return make_error(ErrorCode::DIVERGENT_COMMITTED,
-                      folder_ + ": record " + std::to_string(sequence.value) +
-                          " is sound here and another one there");
+    return make_error(ErrorCode::DIVERGENT_COMMITTED, folder_ + ": record " +
+                                                          std::to_string(sequence.value) +
+                                                          " is sound here and another one there");
 }
 
 Result<void> SegmentRewrite::sync(Fiber& fiber) {
@@ -82,13 +82,13 @@ Result<void> SegmentRewrite::put_in_place(Fiber& fiber) {
     const Result<void> removed =
         disk.remove(fiber, join_path(folder_, index_file_name(part_.first)));
     if (!removed.ok() && !removed.is(ErrorCode::NOT_FOUND)) return removed;
-    MORTAR_TRY(publish_file(fiber, disk, folder_, tmp_name(part_.first),
-                            segment_file_name(part_.first)));
+    MORTAR_TRY(
+        publish_file(fiber, disk, folder_, tmp_name(part_.first), segment_file_name(part_.first)));
     if (!part_.is_at_end || ends_earlier) return {};
     // Where recovery would start has moved with the records.
-    return write_checkpoint(fiber, disk, folder_,
-                            {last_.next(), static_cast<std::uint32_t>(end_offset_ -
-                                                                      SEGMENT_HEAD_BYTES)});
+    return write_checkpoint(
+        fiber, disk, folder_,
+        {last_.next(), static_cast<std::uint32_t>(end_offset_ - SEGMENT_HEAD_BYTES)});
 }
 
 }  // namespace mortar

@@ -137,8 +137,7 @@ Result<Catalog> parse_metadata_snapshot(ByteSpan bytes, const std::string& path)
     const auto version = static_cast<std::uint8_t>(bytes[4]);
     if (version != METADATA_FORMAT_VERSION)
         return unsupported_version(path, version, METADATA_FORMAT_VERSION);
-    if (crc32c(bytes.subspan(CRC_AT_END)) !=
-        load_be<std::uint32_t>(bytes.data() + CRC_AT)) {
+    if (crc32c(bytes.subspan(CRC_AT_END)) != load_be<std::uint32_t>(bytes.data() + CRC_AT)) {
         return make_error(ErrorCode::CHECKSUM_MISMATCH, path + " has a wrong checksum");
     }
     ByteReader reader(bytes.subspan(CRC_AT_END));

@@ -179,12 +179,12 @@ class DiskMetadataLog : public MetadataLog {
     std::function<void(const Mutation&)> on_applied_;
     std::function<void()> on_replaced_;
 
-    Catalog catalog_;                   // committed
-    std::deque<TailRecord> records_;    // up to end_, without gaps
+    Catalog catalog_;                 // committed
+    std::deque<TailRecord> records_;  // up to end_, without gaps
     LogEnd end_;
-    Sequence written_;                  // may be lost with the power
+    Sequence written_;  // may be lost with the power
     Sequence flushed_;
-    LeaderEpoch base_epoch_;            // of what the first known epoch comes behind
+    LeaderEpoch base_epoch_;  // of what the first known epoch comes behind
     std::vector<std::pair<Sequence, LeaderEpoch>> epochs_;  // each begins there
     std::optional<Sequence> commit_limit_;  // while something behind it is being cut
     MetadataSnapshot served_;               // to peers
@@ -192,8 +192,8 @@ class DiskMetadataLog : public MetadataLog {
 
     std::uint64_t term_ = 0;  // counts begin_term and end_term
     std::optional<LeaderEpoch> leading_in_;
-    Mutex turn_;                 // of proposals
-    MonoTime progress_at_{};     // when one was committed
+    Mutex turn_;              // of proposals
+    MonoTime progress_at_{};  // when one was committed
 
     bool is_quarantined_ = false;
     bool is_closed_ = false;
@@ -201,9 +201,9 @@ class DiskMetadataLog : public MetadataLog {
     std::optional<Error> failure_;         // nothing is written until it was opened again
     bool is_reopening_ = false;
 
-    Mutex io_;                    // one at a time works on the files
-    std::deque<LogFile> files_;   // ascending; the last one is written to. Empty: nothing is on disk
-    Sequence readable_from_;      // what is older, and not in memory, turned out to be unreadable
+    Mutex io_;                   // one at a time works on the files
+    std::deque<LogFile> files_;  // ascending; the last one is written to. Empty: nothing is on disk
+    Sequence readable_from_;     // what is older, and not in memory, turned out to be unreadable
     bool is_rotation_wanted_ = false;
     std::uint64_t rotate_at_records_;
     Sequence snapshot_through_;  // of the newest snapshot on disk
@@ -251,10 +251,10 @@ Result<void> DiskMetadataLog::recover(Fiber& fiber) {
 
 Result<void> DiskMetadataLog::begin_term(LeaderEpoch leader_epoch) {
     if (leader_epoch < end_.leader_epoch) {
-        return make_error(ErrorCode::INVALID_ARGUMENT,
-                          folder_ + " was written in leader_epoch " +
-                              std::to_string(end_.leader_epoch.value) + ", this one is " +
-                              std::to_string(leader_epoch.value));
+        return make_error(ErrorCode::INVALID_ARGUMENT, folder_ + " was written in leader_epoch " +
+                                                           std::to_string(end_.leader_epoch.value) +
+                                                           ", this one is " +
+                                                           std::to_string(leader_epoch.value));
     }
     ++term_;
     leading_in_ = leader_epoch;
@@ -294,7 +294,8 @@ Result<void> DiskMetadataLog::check_open() const {
 Result<void> DiskMetadataLog::check_term(std::uint64_t term) const {
     MORTAR_TRY(check_open());
     if (!leading_in_.has_value() || term != term_)
-        return make_error(ErrorCode::METADATA_READ_ONLY, "this node does not lead: find the leader");
+        return make_error(ErrorCode::METADATA_READ_ONLY,
+                          "this node does not lead: find the leader");
     return {};
 }
 
@@ -319,7 +320,8 @@ Result<Mutex::Guard> DiskMetadataLog::lock_in_time(Fiber& fiber, Mutex& mutex) {
         Result<Mutex::Guard> locked = mutex.lock(fiber, deadline);
         if (!locked.is(ErrorCode::TIMED_OUT)) return locked;
         if (is_patience_over())
-            return make_error(ErrorCode::METADATA_READ_ONLY, "an earlier change is not done: retry");
+            return make_error(ErrorCode::METADATA_READ_ONLY,
+                              "an earlier change is not done: retry");
         deadline = progress_at_ + METADATA_COMMIT_TIMEOUT;
     }
 }
@@ -466,7 +468,8 @@ Result<void> DiskMetadataLog::append_bytes(ByteSpan records) {
         const Result<RawMetadataRecord> raw = parse_metadata_record(records);
         if (!raw.ok()) return make_error(ErrorCode::CHECKSUM_MISMATCH, raw.error().detail);
         Result<Mutation> mutation = decode_metadata_record(*raw);
-        if (!mutation.ok()) return make_error(ErrorCode::CHECKSUM_MISMATCH, mutation.error().detail);
+        if (!mutation.ok())
+            return make_error(ErrorCode::CHECKSUM_MISMATCH, mutation.error().detail);
         if (sequence_of(mutation->mutation_id) != at.last.next() ||
             mutation->leader_epoch < at.leader_epoch) {
             return make_error(ErrorCode::CHECKSUM_MISMATCH,
@@ -598,8 +601,7 @@ bool DiskMetadataLog::is_rotation_due() const {
 }
 
 void DiskMetadataLog::rotate(Fiber& fiber) {
-    const Result<void> rotated =
-        write_generation(fiber, make_generation(catalog_, end_.last));
+    const Result<void> rotated = write_generation(fiber, make_generation(catalog_, end_.last));
     if (rotated.ok()) return;
     env_.log.warn("metadata_snapshot_failed", {{"reason", rotated.error().to_string()}});
     is_rotation_wanted_ = false;
@@ -710,8 +712,7 @@ void DiskMetadataLog::remove_older(Fiber& fiber, Sequence keep_from) {
 
 Result<void> DiskMetadataLog::mark_durable(Fiber& fiber, Sequence through) {
     const ByteVector bytes = encode_metadata_durable(mutation_of(through));
-    MORTAR_TRY(
-        replace_file(fiber, env_.disk, folder_, std::string(METADATA_DURABLE_NAME), bytes));
+    MORTAR_TRY(replace_file(fiber, env_.disk, folder_, std::string(METADATA_DURABLE_NAME), bytes));
     known_durable_ = through;
     return {};
 }
@@ -837,13 +838,14 @@ Result<RecordBytes> DiskMetadataLog::read_bytes(Fiber& fiber, Sequence from, Seq
 Result<RecordBytes> DiskMetadataLog::read_file(Fiber& fiber, Sequence from, Sequence through,
                                                std::uint64_t max_bytes) {
     const auto not_here = [this, from] {
-        return make_error(ErrorCode::NOT_FOUND, folder_ + ": mutation " +
-                                                    std::to_string(from.value) +
-                                                    " is covered by a snapshot");
+        return make_error(
+            ErrorCode::NOT_FOUND,
+            folder_ + ": mutation " + std::to_string(from.value) + " is covered by a snapshot");
     };
     if (from < readable_from()) return not_here();
-    auto behind = std::upper_bound(files_.begin(), files_.end(), from,
-                                   [](Sequence at, const LogFile& file) { return at < file.first; });
+    auto behind =
+        std::upper_bound(files_.begin(), files_.end(), from,
+                         [](Sequence at, const LogFile& file) { return at < file.first; });
     MORTAR_ASSERT(behind != files_.begin());
     const LogFile& source = *(behind - 1);
     // What an older file holds beyond the next one's beginning may have been cut since.
@@ -884,11 +886,12 @@ Result<RecordBytes> DiskMetadataLog::read_file(Fiber& fiber, Sequence from, Sequ
 // The state is in memory: a new generation makes the file needless, and peers take the snapshot instead.
 void DiskMetadataLog::forget_file(Sequence first, const std::string& reason) {
     MORTAR_SOMETIMES(true, "metadata log file cannot be read back");
-    env_.log.error("metadata_file_unreadable",
-                   {{"path", join_path(folder_, metadata_log_name(mutation_of(first)))},
-                    {"reason", reason}});
-    const auto behind = std::upper_bound(files_.begin(), files_.end(), first,
-                                   [](Sequence at, const LogFile& file) { return at < file.first; });
+    env_.log.error(
+        "metadata_file_unreadable",
+        {{"path", join_path(folder_, metadata_log_name(mutation_of(first)))}, {"reason", reason}});
+    const auto behind =
+        std::upper_bound(files_.begin(), files_.end(), first,
+                         [](Sequence at, const LogFile& file) { return at < file.first; });
     const Sequence good_from = behind == files_.end() ? commit_seq().next() : behind->first;
     readable_from_ = std::max(readable_from_, good_from);
     is_rotation_wanted_ = true;

@@ -256,8 +256,8 @@ class Recovery {
         // A snapshot and a new log file are begun with what is committed.
         if (!inventory_.snapshots.empty()) replay.committed = inventory_.snapshots.back().offset;
         if (!inventory_.logs.empty()) {
-            replay.committed = std::max(replay.committed,
-                                        MutationId(inventory_.logs.back().first.value - 1));
+            replay.committed =
+                std::max(replay.committed, MutationId(inventory_.logs.back().first.value - 1));
         }
         RecoveredMetadata& recovered = replay.result;
         recovered.base = base.last_mutation();

@@ -568,8 +568,7 @@ Result<void> PartitionTable::repair_part(Fiber& fiber, PartitionKey key, Sequenc
     SegmentRewrite rewritten =
         MORTAR_TRY(SegmentRewrite::begin(fiber, env_, partition_folder(key), *part));
     while (rewritten.last() < through) {
-        const ByteVector records =
-            MORTAR_TRY(fetch(fiber, rewritten.last().next(), through));
+        const ByteVector records = MORTAR_TRY(fetch(fiber, rewritten.last().next(), through));
         MORTAR_TRY(rewritten.add(fiber, records));
     }
     if (rewritten.last() > through)

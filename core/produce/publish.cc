@@ -138,8 +138,8 @@ void Publisher::answer_ok(const Partition& partition, Sequence sequence, bool de
     MORTAR_ASSERT(sequence <= partition.commit_seq());
     const std::uint8_t result_flags =
         deduplicated ? wire::RESULT_FLAG_DEDUPLICATED : std::uint8_t{0};
-    reply.ok(wire::PubResult{sequence, term_.durability, term_.leader_epoch,
-                             partition.commit_seq(), result_flags});
+    reply.ok(wire::PubResult{sequence, term_.durability, term_.leader_epoch, partition.commit_seq(),
+                             result_flags});
 }
 
 void Publisher::on_log_failed(Partition& partition) {

@@ -33,8 +33,8 @@ class Publisher : public PartitionObserver {
     struct Term {
         LeaderEpoch leader_epoch;
         wire::Durability durability = wire::Durability::LOCAL;  // what an OK stands for
-        std::function<void()> on_overdue;  // a PUB was not committed in time
-        ProducePace* pace = nullptr;       // outlives the term; none where nobody can be held back
+        std::function<void()> on_overdue;                       // a PUB was not committed in time
+        ProducePace* pace = nullptr;  // outlives the term; none where nobody can be held back
     };
     Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions, Term term);
     ~Publisher() override;

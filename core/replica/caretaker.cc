@@ -53,8 +53,7 @@ void Caretaker::on_retired(PartitionKey key) {
 void Caretaker::run_repairs(Fiber& fiber) {
     while (true) {
         if (tend_all(fiber).is(ErrorCode::CANCELLED)) return;
-        const MonoTime due =
-            damaged_.empty() ? NEVER : deadline_after(env_.clock, REPAIR_RETRY);
+        const MonoTime due = damaged_.empty() ? NEVER : deadline_after(env_.clock, REPAIR_RETRY);
         if (wanted_.wait(fiber, due).is(ErrorCode::CANCELLED)) return;
     }
 }

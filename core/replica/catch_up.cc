@@ -94,8 +94,8 @@ Result<void> CatchUp::cut(Fiber& fiber, ReplicatedLog& log, Sequence common,
 // Of the source's copy: where its last epoch at or below at_most ends.
 Result<LogEnd> CatchUp::asked_end(Fiber& fiber, PartitionKey key, LeaderEpoch at_most,
                                   const CopySource& source) {
-    const LogEnd found = MORTAR_TRY(
-        requests_->epoch_end(fiber, source.node, source.leader_epoch, key, at_most));
+    const LogEnd found =
+        MORTAR_TRY(requests_->epoch_end(fiber, source.node, source.leader_epoch, key, at_most));
     return bounded(found, source);
 }
 
@@ -141,9 +141,8 @@ Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySourc
             return make_error(ErrorCode::MALFORMED_PAYLOAD,
                               log_name(key) + ": the copy does not end as it was said to");
         }
-        const FetchedRecords fetched =
-            MORTAR_TRY(requests_->fetch(fiber, source.node, source.leader_epoch, key,
-                                       end.last.next(), source.end.last));
+        const FetchedRecords fetched = MORTAR_TRY(requests_->fetch(
+            fiber, source.node, source.leader_epoch, key, end.last.next(), source.end.last));
         if (fetched.is_below_snapshot) {
             const MetadataSnapshot snapshot =
                 MORTAR_TRY(requests_->snapshot(fiber, source.node, source.leader_epoch));
@@ -191,8 +190,8 @@ Result<void> CatchUp::settle(Fiber& fiber) {
 
 Result<void> CatchUp::keep_to_rate(Fiber& fiber, std::size_t bytes) {
     const MonoTime now = env_.clock.now();
-    const auto cost = Duration{static_cast<std::int64_t>(bytes * 1'000'000'000 /
-                                                         CATCH_UP_BYTES_PER_SECOND)};
+    const auto cost =
+        Duration{static_cast<std::int64_t>(bytes * 1'000'000'000 / CATCH_UP_BYTES_PER_SECOND)};
     const MonoTime earliest = now - RATE_BURST;
     may_fetch_at_ = std::max(may_fetch_at_, earliest) + cost;
     if (may_fetch_at_ <= now) return {};

@@ -34,7 +34,7 @@ Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LogEnd end, Lead
 struct CopySource {
     NodeId node;
     LeaderEpoch leader_epoch;  // that this node has promised: an older asker is refused
-    LogEnd end;                // the copy counts up to here, and with what a leader appended in leader_epoch
+    LogEnd end;  // the copy counts up to here, and with what a leader appended in leader_epoch
 };
 
 class CatchUp {

@@ -10,8 +10,7 @@ Result<void> CatchUp::repair(Fiber& fiber, PartitionKey key, const CopySource& s
         ReplicatedLog* log = MORTAR_TRY(find(key));
         const std::optional<DamagedPart> part = log->damaged_part();
         if (!part) return {};
-        const Sequence common =
-            MORTAR_TRY(last_common_of_damaged(fiber, key, *part, source));
+        const Sequence common = MORTAR_TRY(last_common_of_damaged(fiber, key, *part, source));
         log = MORTAR_TRY(find(key));
         if (log->damaged_part() != part)
             return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " changed meanwhile");
@@ -74,7 +73,8 @@ Result<Sequence> CatchUp::last_common_of_damaged(Fiber& fiber, PartitionKey key,
 
     log = MORTAR_TRY(find(key));
     const std::vector<EpochRun> runs = MORTAR_TRY(log->runs_behind_damage(fiber));
-    Sequence next_other = claim.last.next();  // the first record known to be another one, or the end
+    Sequence next_other =
+        claim.last.next();  // the first record known to be another one, or the end
     for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
         const LogEnd there = MORTAR_TRY(asked_end(fiber, key, run->leader_epoch, source));
         if (there.leader_epoch == run->leader_epoch && there.last >= run->first) {

@@ -165,8 +165,8 @@ Result<Choice> Election::collect(Fiber& fiber, LeaderEpoch leader_epoch) {
     while (true) {
         MORTAR_TRY(still(leader_epoch));
         Choice choice = choose();
-        const bool is_settled = choice.outcome == ChoiceOutcome::CHOSEN ||
-                                choice.outcome == ChoiceOutcome::FIRST_START;
+        const bool is_settled =
+            choice.outcome == ChoiceOutcome::CHOSEN || choice.outcome == ChoiceOutcome::FIRST_START;
         if (is_settled) return choice;
         const bool all_answered = promises_.size() == options_.nodes.size();
         Result<void> waited;
@@ -203,9 +203,9 @@ Choice Election::choose() const {
 // Whatever was read before a suspension counts only while this holds.
 Result<void> Election::still(LeaderEpoch leader_epoch) const {
     if (store_.promised_epoch() == leader_epoch && !is_refused_) return {};
-    return make_error(ErrorCode::STALE_LEADER_EPOCH,
-                      "a leader_epoch above " + std::to_string(leader_epoch.value) +
-                          " is promised");
+    return make_error(
+        ErrorCode::STALE_LEADER_EPOCH,
+        "a leader_epoch above " + std::to_string(leader_epoch.value) + " is promised");
 }
 
 Result<void> Election::take_copies(Fiber& fiber, const Choice& choice, ElectionWon& won) {

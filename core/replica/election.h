@@ -31,8 +31,8 @@ inline constexpr std::size_t DURABLE_FIBERS_MAX = 8;  // logs that are made dura
 
 struct ReplicaOptions {
     NodeId self;
-    std::vector<NodeId> nodes;     // all configured, ascending; one or three
-    std::vector<NodeId> priority;  // of who leads, all of nodes
+    std::vector<NodeId> nodes;         // all configured, ascending; one or three
+    std::vector<NodeId> priority;      // of who leads, all of nodes
     peer::ClusterId new_cluster_id{};  // should this node be the first to lead
     std::uint64_t incarnation = 0;
     CareOptions care;
@@ -50,8 +50,8 @@ struct ElectionWon {
     LeaderEpoch leader_epoch;
     peer::ClusterId cluster_id{};
     Sequence metadata_commit_seq;
-    std::vector<std::uint64_t> heard;         // incarnations that were connected when it began
-    std::map<PartitionKey, LogEnd> base;      // of all logs that are not empty
+    std::vector<std::uint64_t> heard;     // incarnations that were connected when it began
+    std::map<PartitionKey, LogEnd> base;  // of all logs that are not empty
 };
 
 class Election {

@@ -49,8 +49,7 @@ void FollowerSide::on_channel_down(const peer::PeerChannel& channel) {
     if (channel_ == &channel) end();
 }
 
-Result<void> FollowerSide::on_append(const peer::PeerChannel& channel,
-                                     const peer::Append& append) {
+Result<void> FollowerSide::on_append(const peer::PeerChannel& channel, const peer::Append& append) {
     MORTAR_ASSERT(leader_epoch_ == append.leader_epoch);
     if (channel_ != &channel) return {};  // of a connection whose INSTALL was not answered
     // Records of a topic come only after its creation was committed.

@@ -98,15 +98,15 @@ void Leader::update_commit(ReplicatedLog& log) {
         flushed.push_back(followers_[i]->is_installed ? state.progress[i].flushed : Sequence(0));
     }
     const std::size_t majority_place = flushed.size() / 2;
-    std::nth_element(flushed.begin(),
-                     flushed.begin() + static_cast<std::ptrdiff_t>(majority_place), flushed.end(),
-                     std::greater<>());
+    std::nth_element(flushed.begin(), flushed.begin() + static_cast<std::ptrdiff_t>(majority_place),
+                     flushed.end(), std::greater<>());
     const Sequence committed = flushed[majority_place];
     if (committed <= log.commit_seq()) return;
     last_commit_at_ = env_.clock.now();
     const PartitionKey key = log.key();
     log.advance_commit(committed);
-    const auto found = states_.find(key);  // a mutation that was committed may have deleted its own kind
+    const auto found =
+        states_.find(key);  // a mutation that was committed may have deleted its own kind
     if (found != states_.end()) {
         for (std::size_t i = 0; i < followers_.size(); ++i)
             owe_commit(i, key, found->second.progress[i]);
@@ -289,8 +289,8 @@ bool Leader::may_send(const Follower& follower) const {
 void Leader::run_sender(Fiber& fiber, std::size_t index) {
     Follower& follower = *followers_[index];
     while (true) {
-        const Result<void> sent = may_send(follower) ? send_some(fiber, index)
-                                                     : follower.work.wait(fiber);
+        const Result<void> sent =
+            may_send(follower) ? send_some(fiber, index) : follower.work.wait(fiber);
         if (sent.is(ErrorCode::CANCELLED)) return;
     }
 }
@@ -312,8 +312,8 @@ Result<void> Leader::send_some(Fiber& fiber, std::size_t index) {
            frame_bytes < APPEND_FRAME_BYTES_MAX) {
         const PartitionKey key = follower.queue.front();
         follower.queue.pop_front();
-        const bool is_gathered = MORTAR_TRY(
-            gather(fiber, index, key, APPEND_FRAME_BYTES_MAX - frame_bytes, append));
+        const bool is_gathered =
+            MORTAR_TRY(gather(fiber, index, key, APPEND_FRAME_BYTES_MAX - frame_bytes, append));
         // A read may have slept over a new connection, whose positions are others.
         if (follower.install_count != install_count) return {};
         if (is_gathered) frame_bytes += append.sections.back().records.size_bytes;
@@ -354,8 +354,7 @@ Result<bool> Leader::gather(Fiber& fiber, std::size_t index, PartitionKey key,
         progress.told_commit = log->commit_seq();
         progress.unconfirmed.push_back({read->last, read->size_bytes});
         follower.in_flight_bytes += read->size_bytes;
-        append.sections.push_back(
-            {key, previous, log->commit_seq(), std::move(read).value()});
+        append.sections.push_back({key, previous, log->commit_seq(), std::move(read).value()});
     }
     if (progress.sent < log->end().last) enqueue(index, key, progress);
     return append.sections.size() > 0 && append.sections.back().log == key;
@@ -428,10 +427,9 @@ void Leader::tell_lag(Follower& follower) {
     follower.is_lag_told = !follower.is_lag_told;
     const std::string node = std::to_string(follower.node_id.value);
     if (!follower.is_lag_told) return env_.log.info("follower_in_sync", {{"node", node}});
-    env_.log.warn("follower_lag",
-                  {{"code", std::string(error_name(ErrorCode::FOLLOWER_LAG))},
-                   {"node", node},
-                   {"lag_records", std::to_string(follower.lag_records)}});
+    env_.log.warn("follower_lag", {{"code", std::string(error_name(ErrorCode::FOLLOWER_LAG))},
+                                   {"node", node},
+                                   {"lag_records", std::to_string(follower.lag_records)}});
 }
 
 // --- what others ask

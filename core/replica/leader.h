@@ -34,18 +34,18 @@ inline constexpr Duration SOFT_GAP_TIME = seconds(1);
 
 struct Term {
     LeaderEpoch leader_epoch;
-    std::vector<NodeId> followers;            // every other configured node
-    std::map<PartitionKey, LogEnd> base;      // as of taking office; absent = empty
+    std::vector<NodeId> followers;        // every other configured node
+    std::map<PartitionKey, LogEnd> base;  // as of taking office; absent = empty
 };
 
 struct FollowerStatus {
     NodeId node_id;
     bool is_connected = false;
     bool is_installed = false;
-    bool is_in_sync = false;          // within the soft gap
-    std::uint64_t lag_records = 0;    // appended here and not confirmed, over all logs
+    bool is_in_sync = false;            // within the soft gap
+    std::uint64_t lag_records = 0;      // appended here and not confirmed, over all logs
     std::uint64_t confirmed_bytes = 0;  // of records sent to it and confirmed in this term
-    MonoTime in_sync_since = NEVER;   // NEVER while it is not
+    MonoTime in_sync_since = NEVER;     // NEVER while it is not
 };
 
 class Leader {
@@ -101,8 +101,8 @@ class Leader {
     struct Follower {
         NodeId node_id;
         bool is_installed = false;
-        std::uint64_t install_count = 0;  // a sender that slept over a reconnect notices
-        std::deque<PartitionKey> queue;   // logs that have something to send
+        std::uint64_t install_count = 0;    // a sender that slept over a reconnect notices
+        std::deque<PartitionKey> queue;     // logs that have something to send
         std::vector<PartitionKey> commits;  // logs whose commit_seq it has not heard
         std::size_t in_flight_bytes = 0;
         std::uint64_t lag_records = 0;

@@ -97,8 +97,7 @@ Result<void> ReplicaNode::wait_to_stand(Fiber& fiber) {
 
 MonoTime ReplicaNode::stand_at() const {
     const MonoTime free_at = std::max(follower_lease_.expires_at(), not_before_);
-    return free_at +
-           ELECTION_DELAY_PER_RANK * static_cast<std::int64_t>(rank_of(options_.self));
+    return free_at + ELECTION_DELAY_PER_RANK * static_cast<std::int64_t>(rank_of(options_.self));
 }
 
 std::size_t ReplicaNode::rank_of(NodeId node) const {
@@ -107,8 +106,7 @@ std::size_t ReplicaNode::rank_of(NodeId node) const {
 }
 
 void ReplicaNode::back_off() {
-    not_before_ =
-        env_.clock.now() + microseconds(jitter_.between(0, ELECTION_BACKOFF.to_us()));
+    not_before_ = env_.clock.now() + microseconds(jitter_.between(0, ELECTION_BACKOFF.to_us()));
     role_ = Role::FOLLOWER;
 }
 
@@ -202,7 +200,8 @@ Result<void> ReplicaNode::serve_term(Fiber& fiber, LeaderEpoch leader_epoch) {
             MORTAR_TRY(changed_.wait(fiber));
         }
     }
-    if (stopping_ && !lost_ && !is_single()) MORTAR_TRY(hand_over(fiber, preferred_successor(false)));
+    if (stopping_ && !lost_ && !is_single())
+        MORTAR_TRY(hand_over(fiber, preferred_successor(false)));
     return {};
 }
 
@@ -231,9 +230,8 @@ void ReplicaNode::start_heartbeats(LeaderEpoch leader_epoch) {
     }
     leader_lease_.emplace(leader_epoch, others);
     if (is_single()) return;
-    heartbeats_.spawn("replica.heartbeat", [this, leader_epoch](Fiber& fiber) {
-        run_heartbeats(fiber, leader_epoch);
-    });
+    heartbeats_.spawn("replica.heartbeat",
+                      [this, leader_epoch](Fiber& fiber) { run_heartbeats(fiber, leader_epoch); });
 }
 
 void ReplicaNode::run_heartbeats(Fiber& fiber, LeaderEpoch leader_epoch) {
@@ -326,9 +324,9 @@ void ReplicaNode::step_down(std::string why) {
     if (known_leader_ && known_leader_->node == options_.self) known_leader_.reset();
     heartbeats_.cancel_all();
     office_.leave_office();
-    env_.log.warn("leader_steps_down",
-                  {{"leader_epoch", number(leader_->term().leader_epoch.value)},
-                   {"reason", std::move(why)}});
+    env_.log.warn(
+        "leader_steps_down",
+        {{"leader_epoch", number(leader_->term().leader_epoch.value)}, {"reason", std::move(why)}});
     changed_.notify_all();
 }
 

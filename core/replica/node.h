@@ -69,11 +69,11 @@ struct ReplicaStatus {
     bool is_in_office = false;
     LeaderEpoch leader_epoch;  // promised, or of the own term
     std::optional<NodeId> leader;
-    std::string leader_address;      // of its client listener; empty when unknown
-    MonoTime lease_until;            // of a leader, by its own clock
+    std::string leader_address;  // of its client listener; empty when unknown
+    MonoTime lease_until;        // of a leader, by its own clock
     QuorumState quorum_state = QuorumState::READ_ONLY;
     bool is_blank = false;
-    std::optional<Error> trouble;    // why the latest election did not give a leader
+    std::optional<Error> trouble;  // why the latest election did not give a leader
     std::vector<FollowerStatus> followers;
 };
 
@@ -150,10 +150,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
                               const peer::Heartbeat& heartbeat);
     void on_release(const peer::PeerChannel& channel, const peer::Release& release);
     void on_pre_vote(peer::PeerChannel& channel, const peer::PreVote& pre_vote);
-    Result<void> on_prepare(Fiber& fiber, peer::PeerChannel& channel,
-                            const peer::Prepare& prepare);
-    Result<void> on_install(Fiber& fiber, peer::PeerChannel& channel,
-                            const peer::Install& install);
+    Result<void> on_prepare(Fiber& fiber, peer::PeerChannel& channel, const peer::Prepare& prepare);
+    Result<void> on_install(Fiber& fiber, peer::PeerChannel& channel, const peer::Install& install);
     Result<void> on_append(peer::PeerChannel& channel, const peer::Append& append);
     Result<void> on_fetch(Fiber& fiber, peer::PeerChannel& channel, const peer::Fetch& fetch);
     Result<void> on_epoch_end(Fiber& fiber, peer::PeerChannel& channel,
@@ -179,8 +177,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> repair_log(Fiber& fiber, PartitionKey key);
     Result<void> repair_as_leader(Fiber& fiber, PartitionKey key);
     Result<void> make_aside_level(Fiber& fiber, PartitionKey key);
-    Result<void> repair_from(Fiber& fiber, PartitionKey key, NodeId node,
-                             LeaderEpoch leader_epoch);
+    Result<void> repair_from(Fiber& fiber, PartitionKey key, NodeId node, LeaderEpoch leader_epoch);
     Result<void> leave_aside(Fiber& fiber, PartitionKey key, const Error& error);
 
     Env& env_;
@@ -203,14 +200,14 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Role role_ = Role::FOLLOWER;
     bool in_office_ = false;
     bool stopping_ = false;
-    bool stand_now_ = false;          // the leader handed over to this node
-    bool lost_ = false;               // of the term under way
-    bool hands_over_ = false;         // to a preferred leader that is in sync
-    bool wants_election_ = false;     // a node refused to be installed in this term
+    bool stand_now_ = false;       // the leader handed over to this node
+    bool lost_ = false;            // of the term under way
+    bool hands_over_ = false;      // to a preferred leader that is in sync
+    bool wants_election_ = false;  // a node refused to be installed in this term
     bool is_read_only_ = false;
     MonoTime read_only_since_{};
-    MonoTime not_before_{};           // after a failed try
-    MonoTime election_seen_at_{};     // one began, as far as this node knows
+    MonoTime not_before_{};        // after a failed try
+    MonoTime election_seen_at_{};  // one began, as far as this node knows
     LeaderEpoch highest_seen_;
     std::optional<KnownLeader> known_leader_;
     std::optional<Error> trouble_;

@@ -78,8 +78,7 @@ Result<void> ReplicaNode::on_question(Fiber& fiber, peer::PeerChannel& channel, 
             return on_install(fiber, channel, MORTAR_TRY(peer::decode<peer::Install>(payload)));
         case Op::APPEND:
             if (is_control) return unexpected(op);
-            return on_append(channel,
-                             MORTAR_TRY(peer::decode_append(payload, channel.version())));
+            return on_append(channel, MORTAR_TRY(peer::decode_append(payload, channel.version())));
         case Op::FETCH:
             if (is_control) return unexpected(op);
             return on_fetch(fiber, channel, MORTAR_TRY(peer::decode<peer::Fetch>(payload)));
@@ -231,8 +230,8 @@ Result<void> ReplicaNode::on_heartbeat(Fiber& fiber, peer::PeerChannel& channel,
 }
 
 void ReplicaNode::on_release(const peer::PeerChannel& channel, const peer::Release& release) {
-    const bool is_own = release.leader_epoch == store_.promised_epoch() &&
-                        store_.promised_to() == channel.peer();
+    const bool is_own =
+        release.leader_epoch == store_.promised_epoch() && store_.promised_to() == channel.peer();
     if (!is_own || store_.is_blank()) return;
     follower_lease_.on_release(release.leader_epoch, env_.clock.now());
     known_leader_.reset();
@@ -267,8 +266,7 @@ Result<void> ReplicaNode::on_prepare(Fiber& fiber, peer::PeerChannel& channel,
     follower_.end();
     known_leader_.reset();
     election_seen_at_ = env_.clock.now();
-    const Result<void> promised =
-        store_.promise(fiber, prepare.leader_epoch, channel.peer());
+    const Result<void> promised = store_.promise(fiber, prepare.leader_epoch, channel.peer());
     election_.wake();
     if (promised.is(ErrorCode::STALE_LEADER_EPOCH)) {
         if (!channel.is_closed()) refuse(channel, Op::PREPARE);
@@ -367,14 +365,14 @@ void ReplicaNode::run_reconciling(Fiber& fiber, NodeId leader, peer::Install ins
     if (is_current() && store_.installed_epoch() == leader_epoch) confirm_install(leader, install);
 }
 
-Result<void> ReplicaNode::reconcile_all(Fiber& fiber, NodeId leader,
-                                        const peer::Install& install) {
+Result<void> ReplicaNode::reconcile_all(Fiber& fiber, NodeId leader, const peer::Install& install) {
     const LeaderEpoch leader_epoch = install.leader_epoch;
     std::map<PartitionKey, LogEnd> base;
     for (const peer::InstallBase& each : install.base)
         base[each.log] = each.end;
     MORTAR_TRY(catch_up_.settle(fiber));
-    MORTAR_TRY(catch_up_.reconcile(fiber, METADATA_LOG, {leader, leader_epoch, base[METADATA_LOG]}));
+    MORTAR_TRY(
+        catch_up_.reconcile(fiber, METADATA_LOG, {leader, leader_epoch, base[METADATA_LOG]}));
     MORTAR_TRY(catch_up_.still(leader_epoch));
     logs_.find(METADATA_LOG)->advance_commit(install.metadata_commit_seq);
     MORTAR_TRY(logs_.wait_for_catalog(fiber));
@@ -493,8 +491,8 @@ Result<void> ReplicaNode::on_snapshot(Fiber& fiber, peer::PeerChannel& channel,
     if (channel.is_closed()) return {};
     peer::SnapshotReply reply;
     reply.request_id = question.request_id;
-    const bool is_other = snapshot.ok() && question.through != Sequence(0) &&
-                          question.through != snapshot->through;
+    const bool is_other =
+        snapshot.ok() && question.through != Sequence(0) && question.through != snapshot->through;
     if (snapshot.is(ErrorCode::NOT_FOUND)) {
         reply.outcome = peer::FetchOutcome::NO_SUCH_LOG;
     } else if (!snapshot.ok()) {

@@ -74,15 +74,14 @@ Result<void> ReplicaNode::leave_aside(Fiber& fiber, PartitionKey key, const Erro
     const bool is_divergent = error.code == ErrorCode::DIVERGENT_COMMITTED;
     const bool is_unrepaired = log->faulty_from() && !is_of_the_moment(error.code);
     if (!is_divergent && !is_unrepaired) return error;
-    const LogMark mark{key, false,
-                       log->faulty_from() ? *log->faulty_from() : log->commit_seq()};
-    env_.log.error("log_left_aside",
-                   {{"log", log_name(key)},
-                    {"reason", error.to_string()},
-                    {"advice", is_divergent
-                                   ? "the copies of this log differ in what was committed: keep "
-                                     "this node's folder, decide which is right (level -2)"
-                                   : "it is tried again; see that the other nodes are up (RB-1)"}});
+    const LogMark mark{key, false, log->faulty_from() ? *log->faulty_from() : log->commit_seq()};
+    env_.log.error(
+        "log_left_aside",
+        {{"log", log_name(key)},
+         {"reason", error.to_string()},
+         {"advice", is_divergent ? "the copies of this log differ in what was committed: keep "
+                                   "this node's folder, decide which is right (level -2)"
+                                 : "it is tried again; see that the other nodes are up (RB-1)"}});
     MORTAR_TRY(store_.mark(fiber, {mark}));
     caretaker_.on_damaged(key);
     MORTAR_SOMETIMES(true, "node: a log was left aside");

@@ -268,10 +268,10 @@ Result<void> PeerLinks::serve(Fiber& fiber, Channel& channel, const Identity& id
     const LogLevel level = fiber.is_cancelled() ? LogLevel::INFO : LogLevel::WARN;
     if (env_.log.enabled(level))
         env_.log.write(level, "peer_channel_down",
-                   {{"peer", std::to_string(channel.peer().value)},
-                    {"lane", std::string(lane_name(channel.lane()))},
-                    {"direction", channel.is_dialed() ? "dialed" : "accepted"},
-                    {"reason", channel.closed_because()}});
+                       {{"peer", std::to_string(channel.peer().value)},
+                        {"lane", std::string(lane_name(channel.lane()))},
+                        {"direction", channel.is_dialed() ? "dialed" : "accepted"},
+                        {"reason", channel.closed_because()}});
     handler_->on_channel_down(channel);
     slot.freed.notify_all();
     return read;

@@ -150,7 +150,7 @@ struct Install {
     ClusterId cluster_id{};
     Sequence metadata_commit_seq;
     std::vector<std::uint64_t> heard;  // incarnations that were connected when the election began
-    std::vector<InstallBase> base;  // ascending by log; METADATA_LOG first
+    std::vector<InstallBase> base;     // ascending by log; METADATA_LOG first
 };
 struct Installed {
     LeaderEpoch leader_epoch;
@@ -207,7 +207,7 @@ enum class FetchOutcome : std::uint8_t {
 struct Fetched {
     std::uint32_t request_id = 0;
     FetchOutcome outcome = FetchOutcome::OK;
-    Sequence last;     // of the records below
+    Sequence last;  // of the records below
     ByteSpan records;
 };
 // The last record of the log whose leader_epoch is at most this.

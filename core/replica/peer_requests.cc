@@ -34,8 +34,8 @@ Result<FetchedRecords> PeerRequests::fetch(Fiber& fiber, NodeId node, LeaderEpoc
     request.from = from;
     request.through = through;
     request.bytes_max = FETCH_BYTES_MAX;
-    const ByteVector payload = MORTAR_TRY(ask(fiber, node, peer::Op::FETCHED, request.request_id,
-                                              peer::encode(request)));
+    const ByteVector payload =
+        MORTAR_TRY(ask(fiber, node, peer::Op::FETCHED, request.request_id, peer::encode(request)));
     const peer::Fetched reply = MORTAR_TRY(peer::decode<peer::Fetched>(payload));
     FetchedRecords fetched;
     if (reply.outcome == peer::FetchOutcome::BELOW_SNAPSHOT) {
@@ -54,8 +54,8 @@ Result<LogEnd> PeerRequests::epoch_end(Fiber& fiber, NodeId node, LeaderEpoch le
     request.leader_epoch = leader_epoch;
     request.log = log;
     request.at_most = at_most;
-    const ByteVector payload = MORTAR_TRY(ask(fiber, node, peer::Op::EPOCH_END_REPLY,
-                                              request.request_id, peer::encode(request)));
+    const ByteVector payload = MORTAR_TRY(
+        ask(fiber, node, peer::Op::EPOCH_END_REPLY, request.request_id, peer::encode(request)));
     const peer::EpochEndReply reply = MORTAR_TRY(peer::decode<peer::EpochEndReply>(payload));
     if (reply.outcome != peer::FetchOutcome::OK) return failed_there(reply.outcome);
     return reply.end;
@@ -70,9 +70,8 @@ Result<MetadataSnapshot> PeerRequests::snapshot(Fiber& fiber, NodeId node,
         while (true) {
             request.request_id = ++last_request_id_;
             request.file_offset = bytes->size();
-            const ByteVector payload =
-                MORTAR_TRY(ask(fiber, node, peer::Op::SNAPSHOT_REPLY, request.request_id,
-                               peer::encode(request)));
+            const ByteVector payload = MORTAR_TRY(ask(fiber, node, peer::Op::SNAPSHOT_REPLY,
+                                                      request.request_id, peer::encode(request)));
             const peer::SnapshotReply reply =
                 MORTAR_TRY(peer::decode<peer::SnapshotReply>(payload));
             if (reply.outcome == peer::FetchOutcome::NO_SUCH_LOG && !bytes->empty()) break;

@@ -32,8 +32,8 @@ class PeerRequests {
 
     Result<FetchedRecords> fetch(Fiber& fiber, NodeId node, LeaderEpoch leader_epoch,
                                  PartitionKey log, Sequence from, Sequence through);
-    Result<LogEnd> epoch_end(Fiber& fiber, NodeId node, LeaderEpoch leader_epoch,
-                             PartitionKey log, LeaderEpoch at_most);
+    Result<LogEnd> epoch_end(Fiber& fiber, NodeId node, LeaderEpoch leader_epoch, PartitionKey log,
+                             LeaderEpoch at_most);
     // The whole newest metadata snapshot.
     Result<MetadataSnapshot> snapshot(Fiber& fiber, NodeId node, LeaderEpoch leader_epoch);
 

@@ -64,7 +64,7 @@ class Connection {
     MonoTime connect_deadline_;
     bool connected_ = false;
     bool has_published_ = false;  // by its latest frame
-    bool closing_ = false;  // all that is unanswered is answered, then it ends
+    bool closing_ = false;        // all that is unanswered is answered, then it ends
     bool aborted_ = false;
     bool is_writing_ = false;
     bool has_progress_ = false;  // bytes went out since close_timer_ was armed

@@ -127,7 +127,8 @@ void Dispatch::handle(Fiber& fiber, const wire::FrameView& frame) {
         case Op::CONTROL_ACK:
             return with(wire::decode_control_ack(frame.payload), allowed, reply,
                         [this, &serving](const wire::ControlAck& control_ack, Reply r) {
-                            serving->delivery.handle_control_ack(session_, control_ack, std::move(r));
+                            serving->delivery.handle_control_ack(session_, control_ack,
+                                                                 std::move(r));
                         });
         case Op::CREDIT:
             return with(wire::decode_credit(frame.payload), allowed, reply,
@@ -184,20 +185,21 @@ void Dispatch::handle_err(const wire::FrameView& frame) {
 
 void Dispatch::start_declare(const wire::Declare& declare, Reply reply) {
     DeclareRequest request{std::string(declare.topic), declare.partition_count, declare.flags};
-    start(std::move(reply), [request = std::move(request)](Fiber& fiber, Serving& serving, Reply r) {
-        const Result<wire::DeclareResult> result = serving.declare.handle(fiber, request);
-        if (result.ok()) return r.ok(*result);
-        if (!result.is(ErrorCode::CANCELLED)) r.error(result.error());
-    });
+    start(std::move(reply),
+          [request = std::move(request)](Fiber& fiber, Serving& serving, Reply r) {
+              const Result<wire::DeclareResult> result = serving.declare.handle(fiber, request);
+              if (result.ok()) return r.ok(*result);
+              if (!result.is(ErrorCode::CANCELLED)) r.error(result.error());
+          });
 }
 
 void Dispatch::start_sub(const wire::Sub& sub, Reply reply) {
-    start(std::move(reply), [this, sub, group = std::string(sub.group)](Fiber& fiber, Serving& serving,
-                                                                 Reply r) {
-        wire::Sub owned = sub;
-        owned.group = group;
-        serving.delivery.handle_sub(fiber, session_, owned, std::move(r));
-    });
+    start(std::move(reply),
+          [this, sub, group = std::string(sub.group)](Fiber& fiber, Serving& serving, Reply r) {
+              wire::Sub owned = sub;
+              owned.group = group;
+              serving.delivery.handle_sub(fiber, session_, owned, std::move(r));
+          });
 }
 
 void Dispatch::start_leave(const wire::Heartbeat& heartbeat, Reply reply) {

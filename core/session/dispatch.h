@@ -86,8 +86,8 @@ class Dispatch {
     std::shared_ptr<ReplyQueue> replies_;
     Group& requests_;
     std::weak_ptr<Serving> entered_;  // whose subscriptions the session holds
-    std::deque<Request> queue_;  // not started yet
-    Event started_;              // the queue became empty
+    std::deque<Request> queue_;       // not started yet
+    Event started_;                   // the queue became empty
     bool has_fiber_ = false;
     bool closed_ = false;
     std::deque<Deadline> deadlines_;  // earliest first

@@ -76,7 +76,8 @@ Result<void> sweep(Fiber& fiber, Env& env, std::string_view parent, const Metada
         const std::string path = join_path(folder, entry.name);
         const Standing standing = standing_of<Id>(entry, metadata.catalog(), known);
         // It may have been created by what follows.
-        if (standing == Standing::UNKNOWN && id_of<Id>(entry) && !metadata.is_all_applied()) continue;
+        if (standing == Standing::UNKNOWN && id_of<Id>(entry) && !metadata.is_all_applied())
+            continue;
         if (standing == Standing::UNKNOWN) report_unknown(env, path);
         if (standing != Standing::DELETED) continue;
         MORTAR_SOMETIMES(true, "leftovers: folder of a deleted topic or group");

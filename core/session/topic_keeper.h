@@ -67,7 +67,7 @@ class TopicKeeper {
     MetadataLog& metadata_;
     PartitionTable& partitions_;
     Delivery* delivery_ = nullptr;
-    bool is_in_delivery_ = false;  // run is at work in it
+    bool is_in_delivery_ = false;                // run is at work in it
     std::map<GroupId, TopicId> topic_of_group_;  // the catalog forgets groups before we hear of it
     std::set<TopicId> sources_;                  // opened, or queued for it
     std::deque<Change> changes_;

@@ -122,11 +122,10 @@ TEST(Stats, answers_each_filter) {
         R"("write_count":7,"sync_count":6,"state":"active"},)"
         R"({"partition":1,"last_seq":10,"commit_seq":9,"depth":4,)"
         R"("write_count":7,"sync_count":6,"state":"quarantined"}]}]})");
-    EXPECT_EQ(
-        answer_admin(state, "GET", "/stats?partition=t1/1").body,
-        R"({"topic":"t1","topic_id":1,"partitions":2,"state":"active","created_epoch":3,)"
-        R"("partition_list":[{"partition":1,"last_seq":10,"commit_seq":9,"depth":4,)"
-        R"("write_count":7,"sync_count":6,"state":"active"}]})");
+    EXPECT_EQ(answer_admin(state, "GET", "/stats?partition=t1/1").body,
+              R"({"topic":"t1","topic_id":1,"partitions":2,"state":"active","created_epoch":3,)"
+              R"("partition_list":[{"partition":1,"last_seq":10,"commit_seq":9,"depth":4,)"
+              R"("write_count":7,"sync_count":6,"state":"active"}]})");
     EXPECT_EQ(
         answer_admin(state, "GET", "/stats?group=%67").body,
         R"({"groups":[{"group":"g","group_id":1,"topic":"t1","lag":4,"state":"stable","membership_epoch":0,)"

@@ -10,11 +10,11 @@
 #include <set>
 
 #include "core/deliver/delivery_core.h"
-#include "tests/unit/replica/sole_node.h"
 #include "core/wire/codec.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
 #include "tests/unit/meta/open_alone.h"
+#include "tests/unit/replica/sole_node.h"
 
 namespace mortar {
 namespace {
@@ -145,8 +145,7 @@ class Bench {
     void start() {
         ++life_;
         run([&](Fiber& fiber) {
-            auto metadata =
-                testing::open_alone(fiber, env_, "metadata", 8192, LeaderEpoch(life_));
+            auto metadata = testing::open_alone(fiber, env_, "metadata", 8192, LeaderEpoch(life_));
             ASSERT_TRUE(metadata.ok()) << metadata.error().to_string();
             metadata_ = std::move(metadata).value();
             table_ = std::make_unique<PartitionTable>(env_, LogOptions{});

@@ -366,8 +366,8 @@ TEST(PartitionLog, is_whole_or_gone_when_a_crash_cuts_its_removal_short) {
             world.append_batches({100, 100});
             world.close();
             world.disk.stop_at = world.disk.operations + stop;
-            was_removed = world.run(
-                [&](Fiber& fiber) { ASSERT_TRUE(world.log->remove_files(fiber).ok()); });
+            was_removed =
+                world.run([&](Fiber& fiber) { ASSERT_TRUE(world.log->remove_files(fiber).ok()); });
             world.reopen(power);
             EXPECT_FALSE(world.log->faulty_from().has_value());
             const std::uint64_t last = world.log->last_sequence().value;

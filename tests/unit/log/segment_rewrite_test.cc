@@ -176,16 +176,14 @@ TEST(SegmentRewrite, leaves_the_damaged_log_or_the_whole_one_wherever_it_crashes
             world.flip_record(is_at_end ? world.count - 3 : 6);  // not in the last batch
             world.meet_damage();
             world.disk.stop_at = world.disk.operations + stop;
-            (void)world.run([&](Fiber& fiber) {
-                (void)world.repair(fiber, world.log->damaged_part()->last);
-            });
+            (void)world.run(
+                [&](Fiber& fiber) { (void)world.repair(fiber, world.log->damaged_part()->last); });
             // With power: what was not synced is lost in part.
             world.reopen(true);
             // A checkpoint covers it: found again by whoever reads there.
             if (!world.log->faulty_from() && !is_at_end) {
-                ASSERT_TRUE(world.run([&](Fiber& fiber) {
-                    (void)world.log->scrub(fiber, Sequence(6), 1000);
-                }));
+                ASSERT_TRUE(world.run(
+                    [&](Fiber& fiber) { (void)world.log->scrub(fiber, Sequence(6), 1000); }));
             }
             ASSERT_TRUE(world.is_faulty_or_whole()) << stop << is_at_end;
             if (!world.log->faulty_from()) ++whole_count;
@@ -246,8 +244,7 @@ TEST(SegmentRewrite, names_what_is_readable_from_the_damaged_part_on) {
     ASSERT_TRUE(world.run([&](Fiber& fiber) {
         const auto runs = world.log->runs_behind_damage(fiber);
         ASSERT_TRUE(runs.ok());
-        const EpochRun all{LeaderEpoch(3), world.log->damaged_part()->first,
-                           Sequence(world.count)};
+        const EpochRun all{LeaderEpoch(3), world.log->damaged_part()->first, Sequence(world.count)};
         EXPECT_EQ(*runs, std::vector<EpochRun>{all});
     }));
 }

@@ -410,8 +410,7 @@ TEST_F(MetadataQuarantine, survives_a_crash_at_every_step_of_the_move) {
             is_over = again.live(history, 0, Crash{operation, OperationPoint::AFTER, power});
             again.violation.clear();
             again.run([&](Fiber& fiber) {
-                auto log =
-                    open_alone(fiber, again.env, "metadata", 4, LeaderEpoch(1)).value();
+                auto log = open_alone(fiber, again.env, "metadata", 4, LeaderEpoch(1)).value();
                 EXPECT_TRUE(log->is_quarantined()) << operation;
             });
             std::vector<std::string> kept = again.names("metadata/quarantine/1");

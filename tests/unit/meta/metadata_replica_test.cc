@@ -54,7 +54,8 @@ struct Story {
         for (std::size_t i = from; i <= through; ++i) {
             const ByteVector padded = encode_metadata_record(mutations[i - 1]);
             const std::size_t size = parse_metadata_record(padded)->record_bytes();
-            all.insert(all.end(), padded.begin(), padded.begin() + static_cast<std::ptrdiff_t>(size));
+            all.insert(all.end(), padded.begin(),
+                       padded.begin() + static_cast<std::ptrdiff_t>(size));
         }
         return all;
     }
@@ -107,7 +108,9 @@ class Node {
     }
     void reopen() {
         ASSERT_TRUE(run([this](Fiber& fiber) {
-            if (log != nullptr) { EXPECT_TRUE(log->close(fiber).ok()); }
+            if (log != nullptr) {
+                EXPECT_TRUE(log->close(fiber).ok());
+            }
             open(fiber);
         }));
     }
@@ -262,7 +265,9 @@ TEST(MetadataReplica, what_was_made_durable_and_is_gone_is_damage) {
         ASSERT_TRUE(node.run([&](Fiber& fiber) {
             ASSERT_TRUE(node.log->append_bytes(story.bytes(1, 3)).ok());
             ASSERT_TRUE(node.flush(fiber).ok());
-            if (is_marked) { ASSERT_TRUE(node.log->make_durable(fiber).ok()); }
+            if (is_marked) {
+                ASSERT_TRUE(node.log->make_durable(fiber).ok());
+            }
             ASSERT_TRUE(node.log->close(fiber).ok());
         }));
         node.node.kill();
@@ -357,9 +362,9 @@ std::string crash_at(std::uint64_t operation, OperationPoint point,
         third.grow(rng, LeaderEpoch(8));
 
     Node node(operation);
-    const Story* story = &first;           // whose prefix the log is
-    const Story* before = &first;          // or of this one
-    std::size_t held_min = 0;              // flushed() said so
+    const Story* story = &first;   // whose prefix the log is
+    const Story* before = &first;  // or of this one
+    std::size_t held_min = 0;      // flushed() said so
     std::size_t committed = 0;
     const auto took = [&](std::size_t flushed) { held_min = flushed; };
     const std::uint64_t start = node.node.disk().operation_count();
@@ -415,7 +420,8 @@ std::string crash_at(std::uint64_t operation, OperationPoint point,
         MetadataLog& log = *node.log;
         const std::size_t end = log.end().last.value;
         if (log.is_quarantined()) wrong = "quarantined";
-        if (end < held_min) wrong = "holds " + std::to_string(end) + " of " + std::to_string(held_min);
+        if (end < held_min)
+            wrong = "holds " + std::to_string(end) + " of " + std::to_string(held_min);
         if (log.commit_seq().value > std::max(committed, end)) wrong = "committed too much";
         log.advance_commit(Sequence(end));
         const ByteVector state = catalog_bytes(log.catalog());
@@ -481,16 +487,20 @@ TEST(MetadataReplica, random_steps_keep_the_catalog_the_replay_of_the_committed_
                         if (end == story.size()) break;
                         const std::size_t through = end + 1 + rng.below(story.size() - end);
                         ASSERT_TRUE(log.append_bytes(story.bytes(end + 1, through)).ok());
-                        if (rng.one_in(2)) { ASSERT_TRUE(copy.node.flush(fiber).ok()); }
+                        if (rng.one_in(2)) {
+                            ASSERT_TRUE(copy.node.flush(fiber).ok());
+                        }
                         break;
                     }
                     case 3:
-                        if (rng.one_in(2)) committed = std::max(committed, end - rng.below(end + 1));
+                        if (rng.one_in(2))
+                            committed = std::max(committed, end - rng.below(end + 1));
                         log.advance_commit(Sequence(committed));
                         copy.committed = std::max(copy.committed, std::min(committed, end));
                         break;
                     case 4: {  // a new leader, who has what is committed and perhaps more
-                        const std::size_t keep = committed + rng.below(story.size() - committed + 1);
+                        const std::size_t keep =
+                            committed + rng.below(story.size() - committed + 1);
                         leader_epoch = leader_epoch.next();
                         story = story.branch(keep);
                         for (const auto& each : copies) {
@@ -529,9 +539,8 @@ TEST(MetadataReplica, random_steps_keep_the_catalog_the_replay_of_the_committed_
                 }
             }));
             if (rng.one_in(12)) {
-                ASSERT_TRUE(copy.node.run([&](Fiber& fiber) {
-                    ASSERT_TRUE(copy.node.flush(fiber).ok());
-                }));
+                ASSERT_TRUE(
+                    copy.node.run([&](Fiber& fiber) { ASSERT_TRUE(copy.node.flush(fiber).ok()); }));
                 const std::size_t held = copy.node.log->end().last.value;
                 if (rng.one_in(2)) {
                     copy.node.node.power_loss(PowerImage::random(rng.next(), true));

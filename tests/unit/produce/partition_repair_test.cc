@@ -56,8 +56,7 @@ struct RepairWorld {
             ASSERT_TRUE(partition().committed().wait(fiber).ok());
     }
     void meet_damage(Fiber& fiber) {
-        ASSERT_TRUE(
-            partition().scrub(fiber, Sequence(1), 1000).is(ErrorCode::CHECKSUM_MISMATCH));
+        ASSERT_TRUE(partition().scrub(fiber, Sequence(1), 1000).is(ErrorCode::CHECKSUM_MISMATCH));
     }
     FetchRecords fetch() {
         return [this](Fiber&, Sequence from, Sequence through) -> Result<ByteVector> {
@@ -102,16 +101,14 @@ TEST(PartitionRepair, puts_it_back_into_service_with_all_it_had) {
         EXPECT_EQ(world.table->unserved_count(), 0u);
         EXPECT_EQ(world.partition().commit_seq(), Sequence(RECORDS));
         EXPECT_EQ(world.partition().readable_seq(), Sequence(RECORDS));
-        const auto first =
-            world.partition().read(fiber, Sequence(1), Sequence(RECORDS), 1u << 20);
+        const auto first = world.partition().read(fiber, Sequence(1), Sequence(RECORDS), 1u << 20);
         ASSERT_TRUE(first.ok()) << first.error().to_string();
         world.append(fiber, 31);
         EXPECT_EQ(world.partition().end().last, Sequence(31));
         ProducerWindows expected;
         for (std::uint64_t i = 1; i <= 31; ++i)
             expected.on_record(ProducerId(7), ProducerSeq(i), Sequence(i));
-        EXPECT_EQ(world.partition().windows().encode(Sequence(31)),
-                  expected.encode(Sequence(31)));
+        EXPECT_EQ(world.partition().windows().encode(Sequence(31)), expected.encode(Sequence(31)));
     }));
 }
 
@@ -123,8 +120,7 @@ TEST(PartitionRepair, that_fails_leaves_it_out_of_service) {
         const auto nobody = [](Fiber&, Sequence, Sequence) -> Result<ByteVector> {
             return make_error(ErrorCode::DAMAGED, "there too");
         };
-        EXPECT_TRUE(
-            world.partition().repair(fiber, through, nobody).is(ErrorCode::DAMAGED));
+        EXPECT_TRUE(world.partition().repair(fiber, through, nobody).is(ErrorCode::DAMAGED));
         EXPECT_TRUE(world.partition().is_quarantined());
         world.disk.fail_syncs = 1;
         EXPECT_FALSE(world.partition().repair(fiber, through, world.fetch()).ok());
@@ -140,9 +136,8 @@ TEST(PartitionRepair, is_given_up_when_the_topic_is_deleted_meanwhile) {
         world.meet_damage(fiber);
         const Sequence through = world.partition().damaged_part()->last;
         world.on_fetch = [&] { world.table->retire_topic(KEY.topic_id); };
-        EXPECT_TRUE(world.partition()
-                        .repair(fiber, through, world.fetch())
-                        .is(ErrorCode::LOG_CLOSED));
+        EXPECT_TRUE(
+            world.partition().repair(fiber, through, world.fetch()).is(ErrorCode::LOG_CLOSED));
         EXPECT_TRUE(world.table->remove_topic(fiber, KEY.topic_id).ok());
         EXPECT_TRUE(world.disk.paths().empty());
     }));
@@ -154,9 +149,8 @@ TEST(PartitionRepair, is_one_at_a_time) {
         world.meet_damage(fiber);
         const Sequence through = world.partition().damaged_part()->last;
         const auto twice = [&](Fiber& own, Sequence from, Sequence last) {
-            EXPECT_TRUE(world.partition()
-                            .repair(own, through, world.fetch())
-                            .is(ErrorCode::LOG_CLOSED));
+            EXPECT_TRUE(
+                world.partition().repair(own, through, world.fetch()).is(ErrorCode::LOG_CLOSED));
             return world.fetch()(own, from, last);
         };
         EXPECT_TRUE(world.partition().repair(fiber, through, twice).ok());

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/replica/sole_node.h"
 #include "tests/unit/log/fake_disk.h"
+#include "tests/unit/replica/sole_node.h"
 
 namespace mortar {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/hash.h"
-#include "tests/unit/replica/sole_node.h"
 #include "tests/unit/produce/fakes.h"
+#include "tests/unit/replica/sole_node.h"
 
 namespace mortar {
 namespace {

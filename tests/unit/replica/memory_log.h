@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "core/env/env.h"
 #include "core/fiber/deadline.h"
 #include "core/fiber/group.h"
 #include "core/replica/replicated_log.h"
-#include "core/env/env.h"
 
 namespace mortar::testing {
 
@@ -221,9 +221,9 @@ class MemoryLogs final : public ReplicatedLogs {
         const MemoryLog& log = *logs.at(METADATA_LOG);
         if (log.snapshot_through() == Sequence(0)) return make_error(ErrorCode::NOT_FOUND);
         const RecordBytes all = log.encode(Sequence(1), log.snapshot_through(), UINT64_MAX);
-        return MetadataSnapshot{log.snapshot_through(),
-                                std::make_shared<const ByteVector>(all.parts.front().begin(),
-                                                                   all.parts.front().end())};
+        return MetadataSnapshot{
+            log.snapshot_through(),
+            std::make_shared<const ByteVector>(all.parts.front().begin(), all.parts.front().end())};
     }
     Result<void> install_metadata_snapshot(Fiber&, ByteSpan snapshot) override {
         return logs.at(METADATA_LOG)->install_snapshot(snapshot);

@@ -73,8 +73,7 @@ class Cluster {
                 for (std::uint16_t i = 0; i < node_count; ++i) {
                     options.nodes.push_back(NodeId(i));
                     options.priority.push_back(NodeId(i));
-                    link_options.peers.push_back(
-                        {NodeId(i), "n" + std::to_string(i) + ":7189"});
+                    link_options.peers.push_back({NodeId(i), "n" + std::to_string(i) + ":7189"});
                 }
                 if (node_count > 1) {
                     links = std::make_unique<peer::PeerLinks>(env, link_options);
@@ -554,7 +553,8 @@ TEST(ReplicaNode, a_node_that_was_away_takes_a_snapshot_of_the_term_under_way) {
     // Without the others: the same node leads again, in a new epoch.
     ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(5)));
     if (cluster.leader() != &cluster[0]) {
-        ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() == &cluster[0]; }, seconds(60)));
+        ASSERT_TRUE(
+            cluster.run_until([&] { return cluster.leader() == &cluster[0]; }, seconds(60)));
     }
     propose(4);
     metadata_of(0).compact();
@@ -608,7 +608,8 @@ TEST(ReplicaNode, keeps_what_it_acknowledged_through_random_faults) {
             node->start(3);
         }
         ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(20)))
-            << "seed " << seed << "\n" << cluster.lines;
+            << "seed " << seed << "\n"
+            << cluster.lines;
         for (int i = 0; i < 10; ++i) {
             cluster.publish();
             cluster.world.run_for(milliseconds(100));

@@ -83,7 +83,8 @@ TEST(PeerCodec, handshake_byte_for_byte) {
     expect_bytes(Proof{NodeId(3), NodeId(1), Lane::BULK, filled<32>(0xEF)},
                  "0003 0001 01" + repeated("EF", 32));
     const Identity identity{NodeId(2), 0x99, filled<16>(0x11), 2, "a:1", ""};
-    const std::string identity_text = "0002 0000000000000099" + repeated("11", 16) + "0002 0003 613A31 0000";
+    const std::string identity_text =
+        "0002 0000000000000099" + repeated("11", 16) + "0002 0003 613A31 0000";
     expect_bytes(identity, identity_text);
     expect_bytes(Welcome{filled<32>(0x22), identity}, repeated("22", 32) + identity_text);
 }
@@ -340,7 +341,8 @@ TEST(PeerCodec, refusals_name_the_field) {
               "PROOF lane: not a defined value");
     EXPECT_EQ(refusal<Identity>("0001 0000000000000000" + repeated("00", 16) + "0002 0001 20 0000"),
               "IDENTITY listen_client: not printable ASCII");
-    EXPECT_EQ(refusal<Identity>("0001 0000000000000000" + repeated("00", 16) + "0002 0201" + repeated("41", 515)),
+    EXPECT_EQ(refusal<Identity>("0001 0000000000000000" + repeated("00", 16) + "0002 0201" +
+                                repeated("41", 515)),
               "IDENTITY listen_client: longer than an address may be");
     EXPECT_EQ(refusal<PreVoteReply>("0000000000000001 02 00 0000000000000001"),
               "PRE_VOTE_REPLY is_yes: neither 0 nor 1");

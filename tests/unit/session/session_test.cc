@@ -6,12 +6,12 @@
 #include <functional>
 
 #include "core/fiber/deadline.h"
-#include "tests/unit/replica/sole_node.h"
 #include "core/session/limits.h"
 #include "core/session/server.h"
 #include "io-sim/node.h"
 #include "io-sim/stack_pool.h"
 #include "tests/unit/produce/fakes.h"
+#include "tests/unit/replica/sole_node.h"
 
 namespace mortar {
 namespace {
@@ -183,9 +183,9 @@ class SessionTest : public ::testing::Test {
             keeper.set_delivery(&delivery);
             publisher.start(background);
             background.spawn("topics", [this](Fiber& own) { keeper.run(own); });
-            server = std::make_unique<SessionServer>(
-                SessionContext{env, gate, auth, frame_budget},
-                env.net.listen("broker:7188").value(), connection_count_max, request_fibers_max);
+            server = std::make_unique<SessionServer>(SessionContext{env, gate, auth, frame_budget},
+                                                     env.net.listen("broker:7188").value(),
+                                                     connection_count_max, request_fibers_max);
             background.spawn("accept", [this](Fiber& own) { server->serve(own); });
         });
         world.run_for(seconds(0));
@@ -231,8 +231,7 @@ class SessionTest : public ::testing::Test {
                          }};
     SoleNode sole_node;
     ProducePace pace{broker.clock()};
-    Publisher publisher{
-        env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}, &pace}};
+    Publisher publisher{env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}, &pace}};
     FakeDelivery delivery;
     TopicKeeper keeper{env, metadata, table};
     DeclareHandler declare{metadata, table, keeper, 4};

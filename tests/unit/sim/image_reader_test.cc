@@ -34,8 +34,8 @@ class ImageReader : public SimFixture {
                 }};
     }
     std::unique_ptr<PartitionLog> open_log(Fiber& fiber) {
-        Result<std::unique_ptr<PartitionLog>> log =
-            PartitionLog::open(fiber, env, FOLDER, "1/0", options(), std::make_shared<TailBudget>());
+        Result<std::unique_ptr<PartitionLog>> log = PartitionLog::open(
+            fiber, env, FOLDER, "1/0", options(), std::make_shared<TailBudget>());
         EXPECT_TRUE(log.ok());
         return std::move(log).value();
     }

@@ -1,6 +1,7 @@
 // mortarmqd: the broker as a process: arguments, configuration, signals, exit codes. Everything
 // else is core/broker.
 // Source: contract 1, 4.
+#include <malloc.h>
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
@@ -158,9 +159,18 @@ int serve(Config config, bool is_dev) {
     return EXIT_STOPPED;
 }
 
+// The logs' memory comes and goes in pieces of up to 1 MiB. Given back to the system each time, its page faults cost a fifth
+// of the messages a second (16 connections, 16 partitions, three brokers on two cores).
+void keep_freed_memory() {
+    mallopt(M_MMAP_THRESHOLD, 16 << 20);
+    mallopt(M_TRIM_THRESHOLD, 128 << 20);
+    mallopt(M_TOP_PAD, 4 << 20);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    keep_freed_memory();
     mortar::open_standard_files();
     const auto finish = [](int exit_code) {
         return mortar::finish_output("mortarmqd", exit_code, EXIT_ENVIRONMENT);

@@ -17,7 +17,10 @@ ByteSpan zeros(std::uint64_t count) {
 }  // namespace
 
 LogWriter::LogWriter(Env& env, std::string name, std::size_t chunk_bytes_max)
-    : name_(std::move(name)), fibers_(env.scheduler), chunk_bytes_max_(chunk_bytes_max) {}
+    : name_(std::move(name)),
+      scheduler_(env.scheduler),
+      fibers_(env.scheduler),
+      chunk_bytes_max_(chunk_bytes_max) {}
 
 void LogWriter::switch_file(NextFile next) {
     MORTAR_ASSERT(!closing_);
@@ -175,6 +178,9 @@ void LogWriter::run_writer(Fiber& fiber) {
             writer_idle_ = true;
             flushed_.notify_all();
             if (!work_.wait(fiber).ok()) return;  // cancelled by close, nothing is queued
+            // First those who can append more, and those who send it to other nodes: their syncs are waited for longer than
+            // the own one.
+            scheduler_.yield(fiber);
             continue;
         }
         writer_idle_ = false;

@@ -124,6 +124,7 @@ class LogWriter {
     Error closed_error() const;
 
     std::string name_;
+    Scheduler& scheduler_;
     Group fibers_;
     std::deque<Step> steps_;  // the last one is the open batch when batch_is_open_
     bool batch_is_open_ = false;

@@ -1,9 +1,10 @@
 #include "sim/image_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
+
+#include "core/base/hash.h"
 
 namespace mortar::sim {
 namespace {
@@ -20,38 +21,6 @@ std::uint64_t number(const std::vector<std::byte>& bytes, std::size_t at, std::s
     for (std::size_t i = 0; i < width; ++i)
         value = value << 8 | static_cast<std::uint64_t>(bytes[at + i]);
     return value;
-}
-
-// CRC-32C, eight bytes a step: TABLES[k][b] is the checksum of byte b followed by k zero bytes.
-std::uint32_t castagnoli(const std::byte* bytes, std::size_t count) {
-    static const std::array<std::array<std::uint32_t, 256>, 8> TABLES = [] {
-        std::array<std::array<std::uint32_t, 256>, 8> tables{};
-        for (std::uint32_t i = 0; i < 256; ++i) {
-            std::uint32_t crc = i;
-            for (int bit = 0; bit < 8; ++bit)
-                crc = (crc & 1) != 0 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
-            tables[0][i] = crc;
-        }
-        for (std::size_t k = 1; k < 8; ++k) {
-            for (std::size_t i = 0; i < 256; ++i) {
-                tables[k][i] = tables[0][tables[k - 1][i] & 0xff] ^ tables[k - 1][i] >> 8;
-            }
-        }
-        return tables;
-    }();
-    std::uint32_t crc = ~0u;
-    for (; count >= 8; count -= 8, bytes += 8) {
-        std::uint32_t next = 0;
-        for (std::size_t k = 0; k < 8; ++k) {
-            const std::uint32_t state = k < 4 ? crc >> 8 * k & 0xff : 0;
-            next ^= TABLES[7 - k][state ^ static_cast<std::uint32_t>(bytes[k])];
-        }
-        crc = next;
-    }
-    for (; count > 0; --count, ++bytes) {
-        crc = TABLES[0][(crc ^ static_cast<std::uint32_t>(*bytes)) & 0xff] ^ crc >> 8;
-    }
-    return ~crc;
 }
 
 }  // namespace
@@ -152,8 +121,8 @@ void LogFollower::advance_segment(const Image& image, const std::string& name,
             const std::size_t record_bytes = static_cast<std::size_t>(len) + 4;
             const std::size_t key_bytes = static_cast<std::size_t>(number(window, in + 10, 2));
             if (record_bytes < FIXED_BYTES + key_bytes) break;
-            if (castagnoli(window.data() + in + 8, record_bytes - 8) != number(window, in + 4, 4))
-                break;
+            const ByteSpan covered(window.data() + in + 8, record_bytes - 8);
+            if (crc32c(covered) != number(window, in + 4, 4)) break;
             SeenRecord record;
             record.sequence = number(window, in + 16, 8);
             record.producer_id = number(window, in + 24, 8);

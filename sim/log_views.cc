@@ -56,24 +56,33 @@ void LogViews::show(const BrokerNode& broker, const Image& image) {
     }
 }
 
-// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one.
+// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. Of a
+// follower whose copy has rotted nothing can be told; then the other one's record counts when it is of the leader's own
+// leader_epoch: what is older the leader has synced before it took office.
 void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
                                     std::map<std::uint64_t, SeenRecord>& records,
                                     std::vector<SeenRecord>& found) const {
     std::vector<LogFollower> others;
     others.reserve(brokers_.size());
+    bool one_is_rotten = false;
     for (const auto& other : brokers_) {
         if (other.get() == &broker) continue;
+        if (is_rotten(*other, key)) {
+            one_is_rotten = true;
+            continue;
+        }
         others.push_back(follower_of(key));
         (void)others.back().advance(other->durable_image());
     }
     if (others.empty()) return;
+    const LeaderEpoch leader_epoch = broker.replica_view().leader_epoch;
     while (true) {
         const std::uint64_t next = records.empty() ? 1 : records.rbegin()->first + 1;
         for (const LogFollower& other : others) {
             if (!other.records().contains(next)) return;
         }
         const SeenRecord& record = others.front().records().at(next);
+        if (one_is_rotten && record.leader_epoch != leader_epoch.value) return;
         records.emplace(next, record);
         found.push_back(record);
     }

@@ -499,10 +499,14 @@ class Run {
         view_.rotten.clear();  // all copies are whole again
         logs_.compare();
     }
-    // Leaves the leader's last sequences behind.
+    // Leaves the leader's last sequences behind. A copy may be as long as the leader's and end in what an older leader wrote:
+    // it counts once it is installed.
     bool replicas_are_level() {
         BrokerNode* leading = leader();
         if (leading == nullptr) return false;
+        for (const FollowerStatus& follower : leading->broker()->replica_status().followers) {
+            if (!follower.is_installed) return false;
+        }
         logs_.note(*leading->broker());
         logs_.show(*leading, leading->cached_image());
         return logs_.are_level();

@@ -56,21 +56,16 @@ void LogViews::show(const BrokerNode& broker, const Image& image) {
     }
 }
 
-// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. Of a
-// follower whose copy has rotted nothing can be told; then the other one's record counts when it is of the leader's own
-// leader_epoch: what is older the leader has synced before it took office.
+// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. That can
+// only be one of its own leader_epoch, since it has synced all that is older before it took office; what others hold of older
+// ones beyond its end is the tail of a deposed leader. Of a copy that has rotted nothing can be told.
 void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
                                     std::map<std::uint64_t, SeenRecord>& records,
                                     std::vector<SeenRecord>& found) const {
     std::vector<LogFollower> others;
     others.reserve(brokers_.size());
-    bool one_is_rotten = false;
     for (const auto& other : brokers_) {
-        if (other.get() == &broker) continue;
-        if (is_rotten(*other, key)) {
-            one_is_rotten = true;
-            continue;
-        }
+        if (other.get() == &broker || is_rotten(*other, key)) continue;
         others.push_back(follower_of(key));
         (void)others.back().advance(other->durable_image());
     }
@@ -78,13 +73,15 @@ void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
     const LeaderEpoch leader_epoch = broker.replica_view().leader_epoch;
     while (true) {
         const std::uint64_t next = records.empty() ? 1 : records.rbegin()->first + 1;
+        const SeenRecord* record = nullptr;
         for (const LogFollower& other : others) {
-            if (!other.records().contains(next)) return;
+            const auto held = other.records().find(next);
+            if (held == other.records().end() || held->second.leader_epoch != leader_epoch.value)
+                return;
+            record = &held->second;
         }
-        const SeenRecord& record = others.front().records().at(next);
-        if (one_is_rotten && record.leader_epoch != leader_epoch.value) return;
-        records.emplace(next, record);
-        found.push_back(record);
+        records.emplace(next, *record);
+        found.push_back(*record);
     }
 }
 

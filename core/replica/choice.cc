@@ -13,6 +13,8 @@ namespace {
 
 using peer::CopyReport;
 using peer::CopyState;
+using peer::is_faulty;
+using peer::is_uncertain;
 
 struct Copy {
     NodeId node_id;
@@ -50,7 +52,7 @@ const Copy* best_of(const std::vector<Copy>& copies, NodeId self) {
     };
     const Copy* best = nullptr;
     for (const Copy& copy : copies) {
-        if (copy.report.state == CopyState::FAULTY) continue;
+        if (is_faulty(copy.report.state)) continue;
         if (best == nullptr || rank(copy) > rank(*best)) best = &copy;
     }
     return best;
@@ -60,7 +62,7 @@ const Copy* best_of(const std::vector<Copy>& copies, NodeId self) {
 // back to an older state, and neither copy can be believed.
 const Copy* contradicts(const Copy& best, const std::vector<Copy>& copies) {
     for (const Copy& copy : copies) {
-        if (copy.report.state != CopyState::FAULTY && standing(copy) == standing(best) &&
+        if (!is_faulty(copy.report.state) && standing(copy) == standing(best) &&
             copy.report.end != best.report.end) {
             return &copy;
         }
@@ -71,10 +73,10 @@ const Copy* contradicts(const Copy& best, const std::vector<Copy>& copies) {
 // A copy of which best may lack something that a majority flushed.
 const Copy* may_hold_more(const Copy* best, const std::vector<Copy>& copies) {
     for (const Copy& copy : copies) {
-        const bool is_faulty = copy.report.state == CopyState::FAULTY;
-        if (is_faulty && (best == nullptr || standing(copy) > standing(*best))) return &copy;
-        const bool is_uncertain = copy.report.state == CopyState::UNCERTAIN;
-        if (is_uncertain && copy.installed_epoch >= best->installed_epoch) return &copy;
+        const bool claims_more = best == nullptr || standing(copy) > standing(*best);
+        if (is_faulty(copy.report.state) && claims_more) return &copy;
+        const bool is_older = best != nullptr && copy.installed_epoch < best->installed_epoch;
+        if (is_uncertain(copy.report.state) && !is_older) return &copy;
     }
     return nullptr;
 }
@@ -85,10 +87,12 @@ LogObstacle obstacle(PartitionKey log, const Copy& in_the_way, const Copy* best)
                                     ? std::string("no whole copy was heard")
                                     : fmt::format("the best whole copy, on node {}, has {}",
                                                   best->node_id.value, described(*best));
-    if (in_the_way.report.state == CopyState::FAULTY) {
+    if (is_faulty(in_the_way.report.state)) {
         return {log, in_the_way.node_id,
-                fmt::format("{}has had {}, but is damaged from record {} on; {}", where,
-                            described(in_the_way), in_the_way.report.faulty_from.value, against)};
+                fmt::format("{}has had {}, but is damaged from record {} on{}; {}", where,
+                            described(in_the_way), in_the_way.report.faulty_from.value,
+                            is_uncertain(in_the_way.report.state) ? " and lost the end of it" : "",
+                            against)};
     }
     return {log, in_the_way.node_id,
             fmt::format("{}has {}, but lost the end of it and may have had more; {}", where,
@@ -226,7 +230,7 @@ class Chooser {
         std::size_t faulty_count = 0;
         for (const Copy& copy : copies) {
             if (copy.report.state == CopyState::INTACT) ++intact_count;
-            if (copy.report.state == CopyState::FAULTY) ++faulty_count;
+            if (is_faulty(copy.report.state)) ++faulty_count;
         }
         return intact_count >= majority_of(configured_.size()) ||
                (copies.size() == configured_.size() && faulty_count <= 1);

@@ -2,7 +2,8 @@
 // Shape:     One rule for every log, METADATA_LOG too. best = the highest (installed_epoch of the node, last) among copies
 //            that are intact or uncertain; a log that a promise does not name is empty and intact there. best is taken if
 //            - a majority of the configured nodes hold the log intact, or
-//            - no faulty copy claims more than best, and every uncertain one is older (installed_epoch) than best, or
+//            - no faulty copy claims more than best, and every uncertain one is older (installed_epoch) than best; one that
+//              is damaged and has lost its end besides is both, or
 //            - every configured node was heard, none is blank, and at most one of them is faulty.
 //            A faulty copy is never taken, but what it claims counts: left out before, it takes committed records along.
 //            Blank nodes count in nothing, unless all configured nodes are blank: then it is the cluster's first start.

@@ -30,7 +30,7 @@ std::vector<peer::CopyReport> report_copies(ReplicatedLogs& logs, const PromiseS
         report.end = log->end();
         report.commit_seq = log->commit_seq();
         report.state = copy_state(mark, report.end.last);
-        if (report.state == peer::CopyState::FAULTY) report.faulty_from = mark.faulty_from;
+        if (peer::is_faulty(report.state)) report.faulty_from = mark.faulty_from;
         const bool is_empty =
             report.end.last == Sequence(0) && report.state == peer::CopyState::INTACT;
         if (!is_empty) reports.push_back(report);

@@ -277,10 +277,10 @@ void fields(V& v, Of<V, PromiseGiven>& m) {
         part(v, "copies.log", copy.log);
         part(v, "copies.end", copy.end);
         v.value("copies.commit_seq", copy.commit_seq);
-        v.one_of("copies.state", copy.state, CopyState::FAULTY);
+        v.one_of("copies.state", copy.state, CopyState::FAULTY_UNCERTAIN);
         v.value("copies.faulty_from", copy.faulty_from);
         v.check("copies.faulty_from",
-                (copy.state == CopyState::FAULTY) == (copy.faulty_from != Sequence()),
+                is_faulty(copy.state) == (copy.faulty_from != Sequence()),
                 "does not go with the state");
     });
     check_order(v, "copies", m.copies);

@@ -121,13 +121,20 @@ struct PreVoteReply {
 struct Prepare {
     LeaderEpoch leader_epoch;
 };
-enum class CopyState : std::uint8_t { INTACT = 0, UNCERTAIN = 1, FAULTY = 2 };
+// FAULTY_UNCERTAIN: damaged, and of an end that is lost besides: what it claims is no bound for what it held.
+enum class CopyState : std::uint8_t { INTACT = 0, UNCERTAIN = 1, FAULTY = 2, FAULTY_UNCERTAIN = 3 };
+constexpr bool is_faulty(CopyState state) {
+    return state == CopyState::FAULTY || state == CopyState::FAULTY_UNCERTAIN;
+}
+constexpr bool is_uncertain(CopyState state) {
+    return state == CopyState::UNCERTAIN || state == CopyState::FAULTY_UNCERTAIN;
+}
 struct CopyReport {
     PartitionKey log;
-    LogEnd end;  // what it claims: for a FAULTY copy too
+    LogEnd end;  // what it claims: for a faulty copy too
     Sequence commit_seq;
     CopyState state = CopyState::INTACT;
-    Sequence faulty_from;  // 0 unless FAULTY
+    Sequence faulty_from;  // 0 unless it is faulty
 };
 struct PromiseGiven {
     LeaderEpoch leader_epoch;

@@ -42,7 +42,9 @@ struct LogMark {
 };
 // What to say of the copy in a promise. end: of the log, as far as it can tell. A damage above it went with the end.
 constexpr peer::CopyState copy_state(const LogMark& mark, Sequence end) {
-    if (mark.faulty_from > Sequence(0) && mark.faulty_from <= end) return peer::CopyState::FAULTY;
+    if (mark.faulty_from > Sequence(0) && mark.faulty_from <= end) {
+        return mark.is_uncertain ? peer::CopyState::FAULTY_UNCERTAIN : peer::CopyState::FAULTY;
+    }
     return mark.is_uncertain || mark.faulty_from > Sequence(0) ? peer::CopyState::UNCERTAIN
                                                                : peer::CopyState::INTACT;
 }

@@ -22,7 +22,7 @@ CopyReport report(PartitionKey log, Held held) {
     copy.log = log;
     if (held.last > 0) copy.end = {Sequence(held.last), LeaderEpoch(held.leader_epoch)};
     copy.state = held.state;
-    if (held.state == CopyState::FAULTY) copy.faulty_from = Sequence(1);
+    if (peer::is_faulty(held.state)) copy.faulty_from = Sequence(1);
     return copy;
 }
 
@@ -66,6 +66,7 @@ std::string taken(const Choice& choice) {
 constexpr auto INTACT = CopyState::INTACT;
 constexpr auto UNCERTAIN = CopyState::UNCERTAIN;
 constexpr auto FAULTY = CopyState::FAULTY;
+constexpr auto FAULTY_UNCERTAIN = CopyState::FAULTY_UNCERTAIN;
 
 TEST(Choice, takes_the_longest_of_those_installed_last) {
     EXPECT_EQ(taken(choose({holds(1, 4, {INTACT, 10}), holds(2, 4, {INTACT, 12})})), "2:12");
@@ -150,6 +151,19 @@ TEST(Choice, is_refused_while_an_uncertain_copy_is_as_new_as_the_best) {
     EXPECT_EQ(choose({holds(1, 4, {INTACT, 6}), holds(2, 5, {UNCERTAIN, 5})}).outcome,
               ChoiceOutcome::UNCLEAN);
     EXPECT_EQ(taken(choose({holds(1, 5, {INTACT, 6}), holds(2, 4, {UNCERTAIN, 9})})), "1:6");
+}
+
+// The torn end took a record along that the copy had flushed: what is left of it is no bound.
+TEST(Choice, is_refused_while_a_faulty_copy_of_a_lost_end_is_as_new_as_the_best) {
+    const Choice choice = choose({holds(1, 4, {INTACT, 64}), holds(2, 4, {FAULTY_UNCERTAIN, 64})});
+    EXPECT_EQ(choice.outcome, ChoiceOutcome::UNCLEAN);
+    EXPECT_NE(choice.reason.find("damaged from record 1 on and lost the end of it"),
+              std::string::npos)
+        << choice.reason;
+    EXPECT_EQ(taken(choose({holds(1, 5, {INTACT, 6}), holds(2, 4, {FAULTY_UNCERTAIN, 9})})), "1:6");
+    EXPECT_EQ(taken(choose({holds(1, 4, {INTACT, 64}), holds(2, 4, {FAULTY_UNCERTAIN, 64}),
+                            holds(3, 4, {INTACT, 65})})),
+              "3:65");
 }
 
 TEST(Choice, is_decided_by_a_majority_of_intact_copies) {

@@ -244,8 +244,8 @@ void each_message(Draw& draw, Visit visit) {
     Append append{epoch, sequence, {{key, draw.end(), sequence, draw.bytes()}}};
     Flushed flushed{epoch, {}};
     for (const PartitionKey log : draw.logs(6)) {
-        const auto state = static_cast<CopyState>(draw.below(3));
-        const Sequence faulty_from(state == CopyState::FAULTY ? 1 + draw.below(9) : 0);
+        const auto state = static_cast<CopyState>(draw.below(4));
+        const Sequence faulty_from(is_faulty(state) ? 1 + draw.below(9) : 0);
         promise.copies.push_back({log, draw.end(), sequence, state, faulty_from});
         install.base.push_back({log, draw.end()});
         installed.positions.push_back({log, draw.end()});

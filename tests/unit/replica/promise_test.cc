@@ -127,7 +127,8 @@ TEST(Promise, refuses_what_contradicts_itself) {
 TEST(Promise, calls_a_copy_uncertain_whose_damage_went_with_its_end) {
     EXPECT_EQ(copy_state({LOW, false, Sequence(0)}, Sequence(5)), CopyState::INTACT);
     EXPECT_EQ(copy_state({LOW, true, Sequence(0)}, Sequence(5)), CopyState::UNCERTAIN);
-    EXPECT_EQ(copy_state({LOW, true, Sequence(5)}, Sequence(5)), CopyState::FAULTY);
+    EXPECT_EQ(copy_state({LOW, false, Sequence(5)}, Sequence(5)), CopyState::FAULTY);
+    EXPECT_EQ(copy_state({LOW, true, Sequence(5)}, Sequence(5)), CopyState::FAULTY_UNCERTAIN);
     EXPECT_EQ(copy_state({LOW, false, Sequence(6)}, Sequence(5)), CopyState::UNCERTAIN);
 }
 

@@ -120,6 +120,7 @@ Result<bool> Election::pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch) {
 }
 
 Result<ElectionWon> Election::run(Fiber& fiber, LeaderEpoch leader_epoch,
+                                  const std::function<bool()>& may_vote,
                                   const std::function<void()>& on_majority) {
     ElectionWon won;
     won.leader_epoch = leader_epoch;
@@ -133,7 +134,7 @@ Result<ElectionWon> Election::run(Fiber& fiber, LeaderEpoch leader_epoch,
     asked_epoch_ = leader_epoch;
     promises_.clear();
     is_refused_ = false;
-    MORTAR_TRY(store_.promise(fiber, leader_epoch, options_.self));
+    MORTAR_TRY(store_.promise(fiber, leader_epoch, options_.self, may_vote));
     // What followed an older leader stops, and must have stopped: a cut that it had begun would take away what is chosen now.
     catch_up_.on_promised();
     const Mutex::Guard moving =

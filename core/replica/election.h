@@ -61,8 +61,10 @@ class Election {
              peer::PeerRoster* peers, CatchUp& catch_up, Caretaker& caretaker, Mutex& moving);
 
     Result<bool> pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch);
-    // on_majority: promises came in; from here on the followers must hear this node as a leader.
+    // may_vote: this node for itself. on_majority: promises came in; from here on the followers must hear this node as a
+    // leader.
     Result<ElectionWon> run(Fiber& fiber, LeaderEpoch leader_epoch,
+                            const std::function<bool()>& may_vote,
                             const std::function<void()>& on_majority);
 
     void on_pre_vote_reply(NodeId node, const peer::PreVoteReply& reply);

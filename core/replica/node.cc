@@ -129,8 +129,9 @@ Result<void> ReplicaNode::stand(Fiber& fiber) {
     note_epoch(leader_epoch);
     follower_.end();
     known_leader_.reset();
-    Result<ElectionWon> won =
-        election_.run(fiber, leader_epoch, [&] { start_heartbeats(leader_epoch); });
+    Result<ElectionWon> won = election_.run(
+        fiber, leader_epoch, [this] { return is_single() || may_vote(); },
+        [&] { start_heartbeats(leader_epoch); });
     if (!won.ok()) {
         heartbeats_.cancel_and_join(fiber);
         leader_lease_.reset();

@@ -185,10 +185,14 @@ Result<bool> ReplicaNode::adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_
     note_epoch(leader_epoch);
     if (leader_epoch < store_.promised_epoch()) return false;
     if (leader_epoch == store_.promised_epoch()) return store_.promised_to() == leader;
-    step_down("node " + std::to_string(leader.value) + " leads in leader_epoch " +
-              std::to_string(leader_epoch.value));
-    follower_.end();
-    const Result<void> promised = store_.promise(fiber, leader_epoch, leader);
+    // Not before it is its turn to be saved: until then this node may be elected.
+    const auto turn_away = [&] {
+        step_down("node " + std::to_string(leader.value) + " leads in leader_epoch " +
+                  std::to_string(leader_epoch.value));
+        follower_.end();
+        return true;
+    };
+    const Result<void> promised = store_.promise(fiber, leader_epoch, leader, turn_away);
     election_.wake();
     if (promised.is(ErrorCode::STALE_LEADER_EPOCH)) return false;
     catch_up_.on_promised();
@@ -262,11 +266,17 @@ Result<void> ReplicaNode::on_prepare(Fiber& fiber, peer::PeerChannel& channel,
         refuse(channel, Op::PREPARE);
         return {};
     }
-    step_down("it votes for node " + std::to_string(channel.peer().value));
-    follower_.end();
-    known_leader_.reset();
-    election_seen_at_ = env_.clock.now();
-    const Result<void> promised = store_.promise(fiber, prepare.leader_epoch, channel.peer());
+    // Other saves may go first, and meanwhile the leader may be heard, or this node be elected.
+    const auto turn_away = [&] {
+        if (!may_vote()) return false;
+        step_down("it votes for node " + std::to_string(channel.peer().value));
+        follower_.end();
+        known_leader_.reset();
+        election_seen_at_ = env_.clock.now();
+        return true;
+    };
+    const Result<void> promised =
+        store_.promise(fiber, prepare.leader_epoch, channel.peer(), turn_away);
     election_.wake();
     if (promised.is(ErrorCode::STALE_LEADER_EPOCH)) {
         if (!channel.is_closed()) refuse(channel, Op::PREPARE);

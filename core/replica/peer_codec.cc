@@ -279,8 +279,7 @@ void fields(V& v, Of<V, PromiseGiven>& m) {
         v.value("copies.commit_seq", copy.commit_seq);
         v.one_of("copies.state", copy.state, CopyState::FAULTY_UNCERTAIN);
         v.value("copies.faulty_from", copy.faulty_from);
-        v.check("copies.faulty_from",
-                is_faulty(copy.state) == (copy.faulty_from != Sequence()),
+        v.check("copies.faulty_from", is_faulty(copy.state) == (copy.faulty_from != Sequence()),
                 "does not go with the state");
     });
     check_order(v, "copies", m.copies);

@@ -179,7 +179,8 @@ LogMark PromiseStore::mark_of(PartitionKey log) const {
     return has_mark(promise_.marks, log) ? *place_of(promise_.marks, log) : LogMark{log, {}, {}};
 }
 
-Result<void> PromiseStore::promise(Fiber& fiber, LeaderEpoch leader_epoch, NodeId candidate) {
+Result<void> PromiseStore::promise(Fiber& fiber, LeaderEpoch leader_epoch, NodeId candidate,
+                                   const std::function<bool()>& still_may) {
     const Mutex::Guard guard = MORTAR_TRY(saving_.lock(fiber));
     if (leader_epoch <= promise_.promised_epoch) {
         return make_error(ErrorCode::STALE_LEADER_EPOCH,
@@ -189,6 +190,8 @@ Result<void> PromiseStore::promise(Fiber& fiber, LeaderEpoch leader_epoch, NodeI
     if (leader_epoch.value > LEADER_EPOCH_MAX) {
         return make_error(ErrorCode::LIMIT_REACHED, "replica/state: all leader epochs are used up");
     }
+    if (still_may && !still_may())
+        return make_error(ErrorCode::STALE_LEADER_EPOCH, "a leader was heard meanwhile");
     promise_.promised_epoch = leader_epoch;
     promise_.promised_to = candidate;
     // A blank one counts in no majority; on disk it would pass for one that knows what it promised before.

@@ -14,6 +14,7 @@
 // Source:   design 4 (`replica/state`, Damage, Blank nodes), contract D8.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -85,8 +86,11 @@ class PromiseStore {
 
     // Once for each leader_epoch, and only above the last. promised_epoch() tells it from before the save on, so that older
     // leaders are refused at once; the candidate may hear of it after OK.
-    // STALE_LEADER_EPOCH: as much was promised already. LIMIT_REACHED above LEADER_EPOCH_MAX.
-    Result<void> promise(Fiber& fiber, LeaderEpoch leader_epoch, NodeId candidate);
+    // still_may: asked when the saves before this one are over, right before promised_epoch() changes, and with it what the
+    // node is: a lease may have been renewed meanwhile, the node may have been elected.
+    // STALE_LEADER_EPOCH: as much was promised already, or still_may says no. LIMIT_REACHED above LEADER_EPOCH_MAX.
+    Result<void> promise(Fiber& fiber, LeaderEpoch leader_epoch, NodeId candidate,
+                         const std::function<bool()>& still_may = nullptr);
     // All logs are as that leader has them, durably, and checkpointed. Takes the uncertain marks away; a record that is
     // still damaged keeps its mark. Nothing happens when it is installed already. installed_epoch() tells it after the save.
     // STALE_LEADER_EPOCH: not what is promised (any more). INVALID_ARGUMENT: of another cluster.

@@ -349,7 +349,7 @@ TEST(PeerCodec, refusals_name_the_field) {
     EXPECT_EQ(refusal<Refused>("1F 0000000000000001"), "REFUSED op: not a known op");
     const std::string head = repeated("00", 32) + "00";
     const std::string copy = repeated("00", 4 + 16 + 8);
-    EXPECT_EQ(refusal<PromiseGiven>(head + "00000001" + copy + "03 0000000000000000"),
+    EXPECT_EQ(refusal<PromiseGiven>(head + "00000001" + copy + "04 0000000000000000"),
               "PROMISE copies.state: not a defined value");
     EXPECT_EQ(refusal<PromiseGiven>(head + "00000001" + copy + "02 0000000000000000"),
               "PROMISE copies.faulty_from: does not go with the state");

@@ -215,6 +215,29 @@ TEST_F(PromiseStoreTest, promises_each_epoch_once_and_never_a_lower_one) {
     });
 }
 
+// A heartbeat is answered, or an election won, while the promise waits for another save.
+TEST_F(PromiseStoreTest, asks_again_whether_it_may_promise_when_its_turn_has_come) {
+    join();
+    bool may = true;
+    std::vector<Result<void>> answers;
+    node.scheduler().spawn("test.mark", [&](Fiber& fiber) {
+        EXPECT_TRUE(store->mark(fiber, {LogMark{LOW, true, Sequence(0)}}).ok());
+        may = false;
+    });
+    node.scheduler().spawn("test.candidate", [&](Fiber& fiber) {
+        answers.push_back(store->promise(fiber, LeaderEpoch(2), OTHER, [&] { return may; }));
+        EXPECT_EQ(store->promised_epoch(), LeaderEpoch(1));
+        may = true;
+        answers.push_back(store->promise(fiber, LeaderEpoch(2), OTHER, [&] { return may; }));
+    });
+    while (answers.size() < 2 && world.step(world.now() + seconds(10))) {
+    }
+    ASSERT_EQ(answers.size(), 2u);
+    EXPECT_TRUE(answers[0].is(ErrorCode::STALE_LEADER_EPOCH));
+    EXPECT_TRUE(answers[1].ok());
+    EXPECT_EQ(durable()->promised_epoch, LeaderEpoch(2));
+}
+
 // Two candidates ask in one moment: both find the epoch free before either is on disk.
 TEST_F(PromiseStoreTest, promises_an_epoch_to_one_of_two_that_ask_at_once) {
     join();

@@ -150,7 +150,8 @@ Result<void> Broker::listen() {
 Result<void> Broker::recover(Fiber& fiber) {
     BrokerParts& parts = *parts_;
     const Config& config = options_.config;
-    parts.promises = MORTAR_TRY(PromiseStore::open(fiber, env_.disk, config.node_id));
+    parts.promises = MORTAR_TRY(PromiseStore::open(
+        fiber, env_.disk, config.node_id, static_cast<std::uint16_t>(config.peers.size())));
     parts.metadata = MORTAR_TRY(
         MetadataLog::open(fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records));
     if (parts.metadata->is_quarantined()) {

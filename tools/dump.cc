@@ -324,7 +324,8 @@ Dumped dump_promise(ByteSpan bytes, const std::string& path) {
               << " cluster_id=" << to_hex(promise->cluster_id)
               << " promised_epoch=" << promise->promised_epoch.value
               << " promised_to=" << promise->promised_to.value
-              << " installed_epoch=" << promise->installed_epoch.value << "\n";
+              << " installed_epoch=" << promise->installed_epoch.value
+              << " member_count=" << promise->member_count << "\n";
     for (const LogMark& mark : promise->marks) {
         std::cout << "mark topic_id=" << mark.log.topic_id.value
                   << " partition=" << mark.log.partition.value

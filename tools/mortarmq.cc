@@ -62,7 +62,8 @@ void add_global_options(CLI::App& app, GlobalOptions& global) {
         ->take_all()
         ->capture_default_str();
     app.add_option("--admin", global.admin,
-                   "the admin server of the node that topics list, leader and broker ask")
+                   "the admin server of the node that topics list, leader and broker ask; needed "
+                   "with --addr")
         ->envname("MORTARMQ_ADMIN")
         ->capture_default_str();
     app.add_option("--token-file", global.token_file, "a file with the client token");
@@ -275,5 +276,7 @@ int main(int argc, char** argv) {
         app.exit(error);
         return mortar::finish_output("mortarmq", EXIT_DONE, EXIT_ARGUMENTS);
     }
+    arguments.global.admin_is_unknown =
+        app.get_option("--addr")->count() > 0 && app.get_option("--admin")->count() == 0;
     return run_command(arguments.global, arguments.command);
 }

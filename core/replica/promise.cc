@@ -13,7 +13,7 @@ constexpr std::size_t CHECKED_FROM_BYTES = 4 + 1 + 4;
 constexpr std::size_t FILE_BYTES_V1 = CHECKED_FROM_BYTES + 2 + 16 + 8;
 constexpr std::size_t MARK_BYTES = 2 + 2 + 1 + 8;
 constexpr std::size_t FILE_BYTES_MAX =
-    CHECKED_FROM_BYTES + 2 + 16 + 8 + 2 + 8 + 4 + LOG_MARK_COUNT_MAX * MARK_BYTES;
+    CHECKED_FROM_BYTES + 2 + 16 + 8 + 2 + 8 + 2 + 4 + LOG_MARK_COUNT_MAX * MARK_BYTES;
 constexpr std::uint8_t FLAG_UNCERTAIN = 1;
 constexpr std::uint8_t FLAG_FAULTY = 2;
 constexpr const char* FOLDER = "replica";
@@ -53,6 +53,7 @@ Result<void> decode_v2(ByteReader& reader, Promise& promise) {
     promise.promised_epoch = reader.id<LeaderEpoch>();
     promise.promised_to = reader.id<NodeId>();
     promise.installed_epoch = reader.id<LeaderEpoch>();
+    promise.member_count = reader.u16();
     const std::uint32_t count = reader.u32();
     if (reader.failed() || count > LOG_MARK_COUNT_MAX || reader.remaining() != count * MARK_BYTES) {
         return damaged("wrong length");
@@ -105,6 +106,7 @@ ByteVector encode_promise(const Promise& promise) {
     writer.id(promise.promised_epoch);
     writer.id(promise.promised_to);
     writer.id(promise.installed_epoch);
+    writer.u16(promise.member_count);
     writer.u32(static_cast<std::uint32_t>(promise.marks.size()));
     for (const LogMark& mark : promise.marks)
         encode_mark(mark, writer);
@@ -153,12 +155,20 @@ Result<void> save_promise(Fiber& fiber, Disk& disk, const Promise& promise) {
     return publish_file(fiber, disk, FOLDER, TMP_NAME, NAME);
 }
 
-Result<std::unique_ptr<PromiseStore>> PromiseStore::open(Fiber& fiber, Disk& disk, NodeId node_id) {
+Result<std::unique_ptr<PromiseStore>> PromiseStore::open(Fiber& fiber, Disk& disk, NodeId node_id,
+                                                         std::uint16_t member_count) {
     std::optional<Promise> promise = MORTAR_TRY(load_promise(fiber, disk));
     if (promise.has_value() && promise->node_id != node_id) {
         return make_error(ErrorCode::INVALID_CONFIG,
                           "replica/state: it is of node " + std::to_string(promise->node_id.value) +
                               ", this is node " + std::to_string(node_id.value));
+    }
+    if (promise.has_value() && promise->member_count != member_count) {
+        return make_error(
+            ErrorCode::INVALID_CONFIG,
+            "replica/state: this folder is of one of " + std::to_string(promise->member_count) +
+                " nodes, but peers names " + std::to_string(member_count) +
+                "; a cluster keeps its size: correct peers, or use another data folder");
     }
     // What is seen may be a name whose writer was killed before it synced the folder: acted upon and then lost, the same
     // epoch could be promised twice.
@@ -166,13 +176,16 @@ Result<std::unique_ptr<PromiseStore>> PromiseStore::open(Fiber& fiber, Disk& dis
         MORTAR_TRY(make_folders_durably(fiber, disk, FOLDER));
         MORTAR_TRY(disk.sync_folder(fiber, FOLDER));
     }
-    return std::unique_ptr<PromiseStore>(new PromiseStore(disk, node_id, std::move(promise)));
+    return std::unique_ptr<PromiseStore>(
+        new PromiseStore(disk, node_id, member_count, std::move(promise)));
 }
 
-PromiseStore::PromiseStore(Disk& disk, NodeId node_id, std::optional<Promise> promise)
+PromiseStore::PromiseStore(Disk& disk, NodeId node_id, std::uint16_t member_count,
+                           std::optional<Promise> promise)
     : disk_(disk), is_blank_(!promise.has_value()) {
     if (promise.has_value()) promise_ = std::move(*promise);
     promise_.node_id = node_id;
+    promise_.member_count = member_count;
 }
 
 LogMark PromiseStore::mark_of(PartitionKey log) const {

@@ -1,9 +1,9 @@
 // promise: what a node must remember of elections, on disk before anyone hears of it:
 // `replica/state`.
 // Shape:    MMRS: magic, u8 version, u32 crc32c of all after it, u16 node_id, 16 bytes cluster_id,
-//           u64 promised_epoch, u16 promised_to, u64 installed_epoch, u32 count of marks, and for each, ascending by log:
-//           u16 topic_id, u16 partition, u8 flags (bit0 uncertain, bit1 faulty), u64 faulty_from (0 unless faulty).
-//           Version 1, of one-node folders, ends with a u64 leader_epoch: promised to itself and installed.
+//           u64 promised_epoch, u16 promised_to, u64 installed_epoch, u16 member_count, u32 count of marks, and for each,
+//           ascending by log: u16 topic_id, u16 partition, u8 flags (bit0 uncertain, bit1 faulty), u64 faulty_from (0 unless faulty).
+//           Version 1, of one-node folders, ends with a u64 leader_epoch: promised to itself and installed; of one member.
 //           A node without the file is blank: it promises in memory only, and is not blank any more once it installed.
 // Errors:   load: DAMAGED (a lost epoch cannot be guessed), UNSUPPORTED_FORMAT, those of Disk.
 //           save: those of Disk.
@@ -56,7 +56,8 @@ struct Promise {
     LeaderEpoch promised_epoch;
     NodeId promised_to;
     LeaderEpoch installed_epoch;
-    std::vector<LogMark> marks;  // ascending by log
+    std::uint16_t member_count = 1;  // nodes of its cluster
+    std::vector<LogMark> marks;      // ascending by log
     bool operator==(const Promise&) const = default;
 };
 
@@ -70,8 +71,10 @@ Result<void> save_promise(Fiber& fiber, Disk& disk, const Promise& promise);
 // The one in memory, for all fibers of the node: saves one after the other. It must outlive those who wait in it.
 class PromiseStore {
   public:
-    // INVALID_CONFIG: the file is of another node.
-    static Result<std::unique_ptr<PromiseStore>> open(Fiber& fiber, Disk& disk, NodeId node_id);
+    // INVALID_CONFIG: the file is of another node, or of a cluster of another size: alone, a member of three would go on without
+    // what the others acknowledge.
+    static Result<std::unique_ptr<PromiseStore>> open(Fiber& fiber, Disk& disk, NodeId node_id,
+                                                      std::uint16_t member_count);
     PromiseStore(const PromiseStore&) = delete;
     PromiseStore& operator=(const PromiseStore&) = delete;
 
@@ -103,7 +106,8 @@ class PromiseStore {
     Result<void> forget(Fiber& fiber, PartitionKey log);
 
   private:
-    PromiseStore(Disk& disk, NodeId node_id, std::optional<Promise> promise);
+    PromiseStore(Disk& disk, NodeId node_id, std::uint16_t member_count,
+                 std::optional<Promise> promise);
     Result<void> save(Fiber& fiber, const Promise& next);
     // With saving_ held.
     Result<void> lift_marks(Fiber& fiber, std::vector<LogMark> left);

@@ -12,6 +12,13 @@ std::variant<nlohmann::ordered_json, int> admin_stats(Fiber& fiber, Session& ses
                                                       const std::string& query,
                                                       const char* member) {
     constexpr int HTTP_OK = 200;
+    if (session.options.admin_is_unknown) {
+        fmt::print(
+            stderr,
+            "mortarmq: --addr does not say where the admin server is: give --admin HOST:PORT too "
+            "(listen_admin of the broker, 7190 by default)\n");
+        return EXIT_ARGUMENTS;
+    }
     const Result<HttpAnswer> answer = http_get(fiber, session.env, session.options.admin,
                                                "/stats?" + query, session.connect_deadline());
     if (!answer.ok()) {

@@ -20,6 +20,8 @@ inline constexpr int EXIT_REFUSED = 4;
 struct GlobalOptions {
     std::vector<std::string> addresses = {"127.0.0.1:7188"};  // host:port, or several with commas
     std::string admin = "127.0.0.1:7190";
+    bool admin_is_unknown =
+        false;  // addresses were given, admin was not: that of another broker would answer
     std::string token_file;
     bool json = false;
     std::uint32_t connect_timeout_s = 10;

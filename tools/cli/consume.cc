@@ -52,7 +52,7 @@ class Consumption {
         notes_.start();
         const Result<void> up = consumer_.link().wait_up(fiber, session_.connect_deadline());
         const int exit_code =
-            up.ok() ? print_messages(fiber) : report_unreachable(session_, up.error());
+            up.ok() ? consume_all(fiber) : report_unreachable(session_, up.error());
         notes_.stop(fiber);
         consumer_.close(fiber);
         if (up.ok()) {
@@ -74,6 +74,17 @@ class Consumption {
             options.credit_bytes = client::WINDOW_BYTES_MAX;
         }
         return options;
+    }
+
+    // Nothing read since nobody let it in is another thing than nothing there.
+    int consume_all(Fiber& fiber) {
+        const int exit_code = print_messages(fiber);
+        if (exit_code != EXIT_DONE || interrupted_ || consumer_.stats().subscriptions > 0)
+            return exit_code;
+        fmt::print(stderr,
+                   "mortarmq: the group was not joined within {} s: no leader, or no such topic\n",
+                   arguments_.timeout_s);
+        return EXIT_UNREACHABLE;
     }
 
     int print_messages(Fiber& fiber) {

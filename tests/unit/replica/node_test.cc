@@ -58,7 +58,9 @@ class Cluster {
             ++life;
             sim.env().scheduler.spawn("broker", [this, node_count](Fiber& fiber) {
                 Env env = sim.env();
-                store = std::move(PromiseStore::open(fiber, env.disk, NodeId(node_id))).value();
+                store = std::move(PromiseStore::open(fiber, env.disk, NodeId(node_id),
+                                                     static_cast<std::uint16_t>(node_count)))
+                            .value();
                 ReplicaOptions options;
                 options.self = NodeId(node_id);
                 options.incarnation = env.rng.stream("incarnation").next();

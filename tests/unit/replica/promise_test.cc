@@ -30,12 +30,13 @@ Promise sample() {
     promise.promised_epoch = LeaderEpoch(7);
     promise.promised_to = OTHER;
     promise.installed_epoch = LeaderEpoch(6);
+    promise.member_count = 3;
     promise.marks = {{LOW, true, Sequence(0)}, {HIGH, true, Sequence(9)}};
     return promise;
 }
 
 const std::string SAMPLE_CHECKED =
-    "0002ab00000000000000000000000000000000000000000000070003000000000000000600000002"
+    "0002ab000000000000000000000000000000000000000000000700030000000000000006000300000002"
     "00010004010000000000000000"
     "00050000030000000000000009";
 
@@ -106,9 +107,9 @@ TEST(Promise, refuses_what_contradicts_itself) {
         store_be(file.data() + 5, crc32c(ByteSpan(file).subspan(9)));
         return decode_promise(file);
     };
-    constexpr std::size_t INSTALLED_LAST = 44;
-    constexpr std::size_t COUNT_LAST = 48;
-    constexpr std::size_t MARK = 49;
+    constexpr std::size_t INSTALLED_LAST = 44;  // then u16 member_count
+    constexpr std::size_t COUNT_LAST = 50;
+    constexpr std::size_t MARK = 51;
     constexpr std::size_t MARK_FLAGS = MARK + 4;
     constexpr std::size_t MARK_FAULTY_LAST = MARK + 12;
     ASSERT_EQ(with(INSTALLED_LAST, 7)->installed_epoch, LeaderEpoch(7));
@@ -139,9 +140,9 @@ class PromiseStoreTest : public sim::SimFixture {
     std::unique_ptr<PromiseStore> store;
 
     void SetUp() override { open(); }
-    void open() {
-        run_on(node, [this](Fiber& fiber) {
-            auto opened = PromiseStore::open(fiber, disk, SELF);
+    void open(std::uint16_t member_count = 3) {
+        run_on(node, [this, member_count](Fiber& fiber) {
+            auto opened = PromiseStore::open(fiber, disk, SELF, member_count);
             ASSERT_TRUE(opened.ok()) << opened.error().to_string();
             store = std::move(*opened);
         });
@@ -395,7 +396,7 @@ TEST_F(PromiseStoreTest, upgrades_the_file_of_a_one_node_folder) {
         const ByteSpan part(bytes);
         ASSERT_TRUE(file->write_at(fiber, 0, {&part, 1}).ok());
     });
-    open();
+    open(1);
     EXPECT_FALSE(store->is_blank());
     EXPECT_EQ(store->installed_epoch(), LeaderEpoch(7));
     run_on(node,
@@ -407,7 +408,18 @@ TEST_F(PromiseStoreTest, upgrades_the_file_of_a_one_node_folder) {
 TEST_F(PromiseStoreTest, does_not_open_the_file_of_another_node) {
     join();
     run_on(node, [this](Fiber& fiber) {
-        EXPECT_TRUE(PromiseStore::open(fiber, disk, OTHER).is(ErrorCode::INVALID_CONFIG));
+        EXPECT_TRUE(PromiseStore::open(fiber, disk, OTHER, 3).is(ErrorCode::INVALID_CONFIG));
+    });
+}
+
+// Alone it would lead at once, and what it took would win over what the others had acknowledged.
+TEST_F(PromiseStoreTest, does_not_open_the_file_of_a_cluster_of_another_size) {
+    join();
+    run_on(node, [this](Fiber& fiber) {
+        const auto opened = PromiseStore::open(fiber, disk, SELF, 1);
+        EXPECT_TRUE(opened.is(ErrorCode::INVALID_CONFIG));
+        EXPECT_NE(opened.error().to_string().find("one of 3 nodes, but peers names 1"),
+                  std::string::npos);
     });
 }
 

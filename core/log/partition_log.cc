@@ -43,9 +43,10 @@ class LogOnDisk final : public PartitionLog {
           segments_(std::move(recovered.segments)),
           last_sequence_(recovered.next_sequence.value - 1),
           last_leader_epoch_(recovered.last_leader_epoch),
-          flushed_{last_sequence_,
+          flushed_{last_sequence_, last_leader_epoch_,
                    last_sequence_.value == 0 ? nullptr : segments_.at(recovered.end_segment).get(),
                    recovered.end_offset},
+          known_synced_(options.known_synced),
           checkpointed_sequence_(recovered.checkpointed_next.value - 1),
           unchecked_bytes_(recovered.read_bytes),
           folder_is_durable_(!segments_.empty()),
@@ -57,7 +58,9 @@ class LogOnDisk final : public PartitionLog {
           writer_(env, name_),
           tail_cache_(writer_, options.tail_cache_bytes, std::move(tail_budget)),
           fibers_(env.scheduler) {
+        // Of a damaged log, what stands behind the bad place was not looked at as it is at the end of a sound one.
         if (faulty_from_) claimed_end_ = recovered.claimed_end;
+        if (!faulty_from_) note_synced();
         writer_.set_on_flushed([this] { on_written(); });
     }
 
@@ -90,6 +93,7 @@ class LogOnDisk final : public PartitionLog {
         return claimed_end_ ? *claimed_end_ : LogEnd{last_sequence_, last_leader_epoch_};
     }
     bool is_tail_torn() const override { return is_tail_torn_; }
+    KnownSynced known_synced() const override { return known_synced_; }
     Sequence flushed_sequence() const override { return flushed_.sequence; }
     std::uint64_t unflushed_bytes() const override { return writer_.unflushed_bytes(); }
     void set_on_flushed(std::function<void()> on_flushed) override {
@@ -224,6 +228,7 @@ class LogOnDisk final : public PartitionLog {
     // A record's end: what is flushed, what a checkpoint covers.
     struct Place {
         Sequence sequence;
+        LeaderEpoch leader_epoch;
         Segment* segment = nullptr;
         std::uint64_t end_offset = 0;
     };
@@ -253,7 +258,8 @@ class LogOnDisk final : public PartitionLog {
         Segment* segment = segments_.back().get();
         segment->note_record(record, appended.file_offset);
         tail_cache_.add(record.sequence, appended);
-        const Place end{record.sequence, segment, appended.file_offset + size_bytes};
+        const Place end{record.sequence, record.leader_epoch, segment,
+                        appended.file_offset + size_bytes};
         in_flight_.push_back({end, appended.mark, size_bytes});
         return appended.bytes;
     }
@@ -377,7 +383,6 @@ class LogOnDisk final : public PartitionLog {
 
     Result<void> cut_files(Fiber& fiber, Sequence keep_through) {
         Place end;
-        LeaderEpoch leader_epoch;
         if (keep_through.value > 0) {
             Segment* segment = (segment_behind(keep_through) - 1)->get();
             const auto last = MORTAR_TRY(segment->locate(fiber, keep_through));
@@ -386,15 +391,17 @@ class LogOnDisk final : public PartitionLog {
                     ErrorCode::CHECKSUM_MISMATCH,
                     segment->path() + ": record " + std::to_string(keep_through.value));
             }
-            end = {keep_through, segment, last->end_offset};
-            leader_epoch = last->leader_epoch;
+            end = {keep_through, last->leader_epoch, segment, last->end_offset};
         }
+        // Wherever it stops, no more than this need be there.
+        if (keep_through < known_synced_.end.last)
+            known_synced_.end = {keep_through, end.leader_epoch};
         if (!folder_is_durable_) MORTAR_TRY(make_folders_durably(fiber, env_.disk, folder_));
         folder_is_durable_ = true;
         // Also when the last one known covers less: one whose writing failed may be there in spite of that.
         MORTAR_TRY(write_checkpoint_at(fiber, end));
         MORTAR_TRY(end_files_before(fiber, keep_through.next()));
-        forget_behind(end, leader_epoch);
+        forget_behind(end);
         return {};
     }
 
@@ -427,7 +434,7 @@ class LogOnDisk final : public PartitionLog {
         return {};
     }
 
-    void forget_behind(const Place& end, LeaderEpoch leader_epoch) {
+    void forget_behind(const Place& end) {
         ++cut_count_;
         const auto gone = segment_behind(end.sequence);
         for (auto at = gone; at != segments_.end(); ++at)
@@ -438,8 +445,9 @@ class LogOnDisk final : public PartitionLog {
         std::erase_if(rolled_, [&end](const Place& roll) { return roll.sequence > end.sequence; });
         tail_cache_.cut(end.sequence);
         last_sequence_ = checkpointed_sequence_ = end.sequence;
-        last_leader_epoch_ = leader_epoch;
+        last_leader_epoch_ = end.leader_epoch;
         flushed_ = end;
+        note_synced();
         unchecked_bytes_ = 0;
         append_offset_ = SEGMENT_HEAD_BYTES;
         has_writer_file_ = false;
@@ -523,6 +531,8 @@ class LogOnDisk final : public PartitionLog {
         }
     }
 
+    void note_synced() { known_synced_ = {{flushed_.sequence, flushed_.leader_epoch}, true}; }
+
     // In the writer's fiber: flushed_mark moved, or the writer failed.
     void on_written() {
         if (writer_.failure()) {
@@ -536,6 +546,7 @@ class LogOnDisk final : public PartitionLog {
                 rolled_.push_back(flushed_);
             }
             flushed_ = done.place;
+            note_synced();
             unchecked_bytes_ += done.size_bytes;
             size_bytes_ += done.size_bytes;
             in_flight_.pop_front();
@@ -649,6 +660,7 @@ class LogOnDisk final : public PartitionLog {
     Sequence last_sequence_;
     LeaderEpoch last_leader_epoch_;
     Place flushed_;
+    KnownSynced known_synced_;
     std::deque<InFlight> in_flight_;
     std::vector<Place> rolled_;  // ends of segments that are complete since the last checkpoint
     Sequence checkpointed_sequence_;
@@ -719,7 +731,8 @@ Result<void> remove_log_files(Fiber& fiber, Env& env, const std::string& folder)
 Result<std::unique_ptr<PartitionLog>> PartitionLog::open(Fiber& fiber, Env& env, std::string folder,
                                                          std::string name, LogOptions options,
                                                          std::shared_ptr<TailBudget> tail_budget) {
-    RecoveredLog recovered = MORTAR_TRY(recover_log(fiber, env, folder, options.before_repair));
+    RecoveredLog recovered =
+        MORTAR_TRY(recover_log(fiber, env, folder, options.before_repair, options.known_synced));
     if (recovered.faulty_from) {
         report_damage(env, name, *recovered.faulty_from, recovered.damage);
     }

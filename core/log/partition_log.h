@@ -46,6 +46,8 @@ struct LogOptions {
         TAIL_CACHE_BYTES_DEFAULT;  // memory for the latest records: at most this, or one chunk
     // By open when the tail is torn, before anything on disk changes: its error is open's.
     std::function<Result<void>(Fiber&)> before_repair = {};
+    // known_synced() of the same log when this process had it open before.
+    KnownSynced known_synced = {};
 };
 
 class TailBudget;
@@ -79,6 +81,8 @@ class PartitionLog {
     virtual LogEnd end() const = 0;
     // Was when it was opened: it may have held more than is here now.
     virtual bool is_tail_torn() const = 0;
+    // For the next open, once this one has ended: what was synced is not forgotten with the object.
+    virtual KnownSynced known_synced() const { return {}; }
     virtual Sequence flushed_sequence() const = 0;
     virtual std::uint64_t unflushed_bytes() const = 0;
     // Called from the writer fiber each time flushed_sequence moved, and once with the error when the log closes; from a

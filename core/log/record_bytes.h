@@ -18,6 +18,13 @@ struct LogEnd {
     bool operator==(const LogEnd&) const = default;
 };
 
+// What a process still knows of a log that it had open before. Nothing when it has just started.
+struct KnownSynced {
+    LogEnd end;  // synced: what is bad up to here is damage
+    // Nothing behind end was ever told to be synced: what is torn there is no loss.
+    bool is_all = false;
+};
+
 // Of a log with a bad record: the records that are fetched anew together, those of one segment. last: as far as the log claims.
 struct DamagedPart {
     Sequence first;

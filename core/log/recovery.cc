@@ -16,8 +16,9 @@ struct Listed {
 
 class Recovery {
   public:
-    Recovery(Env& env, std::string folder, const std::function<Result<void>(Fiber&)>& before_repair)
-        : env_(env), folder_(std::move(folder)), before_repair_(before_repair) {}
+    Recovery(Env& env, std::string folder, const std::function<Result<void>(Fiber&)>& before_repair,
+             const KnownSynced& known)
+        : env_(env), folder_(std::move(folder)), before_repair_(before_repair), known_(known) {}
 
     Result<RecoveredLog> run(Fiber& fiber) {
         MORTAR_TRY(list_segments(fiber));
@@ -27,9 +28,10 @@ class Recovery {
             MORTAR_TRY(read_checkpoint(fiber, env_.disk, folder_));
         if (checkpoint) log_.checkpointed_next = checkpoint->next_sequence;
         if (listed_.empty()) {
-            if (log_.checkpointed_next > Sequence(1))
+            if (log_.checkpointed_next > Sequence(1) || known_.end.last > Sequence(0))
                 found_damage(Sequence(1), "all segments are gone");
             claim(log_.checkpointed_next);
+            claim_known();
             return std::move(log_);
         }
         // A process that died between rename and sync left a name that a power loss still takes away, with all that would be
@@ -43,6 +45,8 @@ class Recovery {
         if (log_.faulty_from) {
             MORTAR_TRY(find_claim(fiber));
         } else {
+            MORTAR_SOMETIMES(has_remains_ && known_.is_all, "log: torn tail that was never told");
+            log_.is_tail_torn = has_remains_ && !known_.is_all;
             if (log_.is_tail_torn && before_repair_) MORTAR_TRY(before_repair_(fiber));
             MORTAR_TRY(secure_last_batch(fiber));
         }
@@ -169,6 +173,11 @@ class Recovery {
             found_damage(next_, segment.path() + ": bad record below the checkpoint");
             return {};
         }
+        if (next_ <= known_.end.last) {
+            MORTAR_SOMETIMES(true, "log: bad record that this process has synced");
+            found_damage(next_, segment.path() + ": bad record that was synced");
+            return {};
+        }
         if (!listed_[segment_].has_head) {
             // Only the write of the first batch can have torn the head's sector, and then the record in it is torn too.
             if (MORTAR_TRY(scan.next(fiber, next_))) {
@@ -176,10 +185,10 @@ class Recovery {
                 return {};
             }
             scan.set_place(0);
-            log_.is_tail_torn = true;
+            has_remains_ = true;
         } else {
-            log_.is_tail_torn = MORTAR_TRY(scan.anything_behind(fiber));
-            if (!log_.is_tail_torn) return {};
+            has_remains_ = MORTAR_TRY(scan.anything_behind(fiber));
+            if (!has_remains_) return {};
         }
         const std::uint64_t torn_at = scan.place();
         const auto evidence =
@@ -202,9 +211,8 @@ class Recovery {
         const bool is_empty = listed_[segment_].base_sequence == next_;
         log_.next_sequence = next_;
         if (is_known_durable) {
-            if (!log_.is_tail_torn)
-                log_.append_offset = is_empty ? place_ : batch_start_after(place_);
-            if (log_.is_tail_torn && is_empty) drop_last_segment();  // the next one takes its name
+            if (has_remains_) return leave_behind(fiber, is_empty);
+            log_.append_offset = is_empty ? place_ : batch_start_after(place_);
             return {};
         }
         MORTAR_SOMETIMES(true, "log: last batch copied to a new segment");
@@ -223,6 +231,16 @@ class Recovery {
         log_.end_segment = log_.segments.size() - 1;
         log_.end_offset = made.end_offset;
         log_.append_offset = batch_start_after(made.end_offset);
+        return {};
+    }
+
+    // The remains, by an empty segment: in the place of theirs when that holds no record.
+    Result<void> leave_behind(Fiber& fiber, bool is_empty) {
+        MORTAR_TRY(create_segment(fiber, env_.disk, folder_, next_, {}));
+        if (is_empty) drop_last_segment();
+        log_.segments.push_back(std::make_shared<Segment>(env_.disk, folder_, next_));
+        listed_.push_back({next_, SEGMENT_HEAD_BYTES, true});
+        log_.append_offset = SEGMENT_HEAD_BYTES;
         return {};
     }
 
@@ -262,6 +280,10 @@ class Recovery {
         log_.claimed_end = {last, std::max(log_.claimed_end.leader_epoch, log_.last_leader_epoch)};
     }
 
+    void claim_known() {
+        if (known_.end.last >= log_.claimed_end.last) log_.claimed_end = known_.end;
+    }
+
     // The last record that is whole stands in the last segment, or that one never had one: it was made after all before it
     // were synced.
     Result<void> find_claim(Fiber& fiber) {
@@ -282,6 +304,7 @@ class Recovery {
             expected = found->record.sequence.next();
             claim(expected);
         }
+        claim_known();
         log_.is_tail_torn = MORTAR_TRY(scan.anything_behind(fiber));
         log_.read_bytes += scan.bytes_read();
         return {};
@@ -296,6 +319,7 @@ class Recovery {
     Env& env_;
     std::string folder_;
     const std::function<Result<void>(Fiber&)>& before_repair_;
+    const KnownSynced& known_;
     RecoveredLog log_;
     std::vector<Listed> listed_;  // as log_.segments
     std::size_t segment_ = 0;     // being walked
@@ -304,13 +328,15 @@ class Recovery {
     Sequence batch_first_{1};  // of the last batch walked, or where the walk began
     std::uint64_t batch_place_ = 0;
     bool finished_ = false;
+    bool has_remains_ = false;  // behind the last record stands something that is not one
 };
 
 }  // namespace
 
 Result<RecoveredLog> recover_log(Fiber& fiber, Env& env, const std::string& folder,
-                                 const std::function<Result<void>(Fiber&)>& before_repair) {
-    return Recovery(env, folder, before_repair).run(fiber);
+                                 const std::function<Result<void>(Fiber&)>& before_repair,
+                                 const KnownSynced& known) {
+    return Recovery(env, folder, before_repair, known).run(fiber);
 }
 
 }  // namespace mortar

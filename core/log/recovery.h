@@ -12,9 +12,12 @@
 //           Honest limit: damage inside the last batch of a log, acknowledged but with nothing written after it, cannot be told
 //           from an unfinished write by this node alone. A checkpoint (every checkpoint_every_bytes, at a roll, at close)
 //           or one later batch ends that.
-//           A cluster must know more: where the tail is torn the log may have held more than it holds now (is_tail_torn), and
-//           once it is left behind nobody sees that any more. So before_repair is called first. A damaged log says what it
-//           once held for certain (claimed_end), so that nobody with less is taken for complete.
+//           A cluster must know more: where the tail is torn the log may have held more than it holds now (is_tail_torn). That
+//           is told once, before_repair is called first; then an empty segment ends the log, for a later start would take
+//           the same remains for a new loss. A damaged log says what it once held for certain (claimed_end), so that
+//           nobody with less is taken for complete.
+//           A process that had the log open before knows how far it was synced (known): then there is no such doubt. What
+//           is bad up to there is damage, though it stand in the last batch, and what is torn behind it was never told.
 // Errors:   UNSUPPORTED_FORMAT (nothing on disk was changed), IO_ERROR, NO_SPACE, those of before_repair. Damage is a
 //           result, not an error.
 // Suspends: recover_log.   Durable: all of the recovered log, once it returns OK.
@@ -43,7 +46,7 @@ struct RecoveredLog {
     std::optional<std::uint64_t> append_offset;
     std::optional<Sequence> faulty_from;
     LogEnd claimed_end;  // when faulty: the last record of which there is evidence
-    // Something stands behind the last record that is not one.
+    // Something stands behind the last record that is not one, and it may have been synced.
     bool is_tail_torn = false;
     std::string damage;                // what was found, for the log line
     std::uint64_t cut_tail_bytes = 0;  // left behind as torn, 0 for none
@@ -51,8 +54,9 @@ struct RecoveredLog {
     std::uint64_t read_bytes = 0;
 };
 
-// before_repair, if any, is called once when the tail is torn, before anything on disk changes.
+// before_repair, if any, is called once when is_tail_torn, before anything on disk changes.
 Result<RecoveredLog> recover_log(Fiber& fiber, Env& env, const std::string& folder,
-                                 const std::function<Result<void>(Fiber&)>& before_repair = {});
+                                 const std::function<Result<void>(Fiber&)>& before_repair = {},
+                                 const KnownSynced& known = {});
 
 }  // namespace mortar

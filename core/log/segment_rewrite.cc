@@ -76,15 +76,14 @@ Result<void> SegmentRewrite::sync(Fiber& fiber) {
 Result<void> SegmentRewrite::put_in_place(Fiber& fiber) {
     MORTAR_ASSERT(last_ >= part_.first && last_ <= part_.last);
     Disk& disk = env_->disk;
-    const bool ends_earlier = last_ < part_.last;
-    if (ends_earlier) MORTAR_TRY(write_checkpoint(fiber, disk, folder_, {Sequence(1), 0}));
+    if (ends_earlier()) MORTAR_TRY(write_checkpoint(fiber, disk, folder_, {Sequence(1), 0}));
     // A hint to places in the old file.
     const Result<void> removed =
         disk.remove(fiber, join_path(folder_, index_file_name(part_.first)));
     if (!removed.ok() && !removed.is(ErrorCode::NOT_FOUND)) return removed;
     MORTAR_TRY(
         publish_file(fiber, disk, folder_, tmp_name(part_.first), segment_file_name(part_.first)));
-    if (!part_.is_at_end || ends_earlier) return {};
+    if (!part_.is_at_end || ends_earlier()) return {};
     // Where recovery would start has moved with the records.
     return write_checkpoint(
         fiber, disk, folder_,

@@ -29,6 +29,9 @@ class SegmentRewrite {
 
     // Of the last record added; the one before the segment at first.
     Sequence last() const { return last_; }
+    LogEnd end() const { return {last_, last_leader_epoch_}; }
+    // What the old part had behind last goes.
+    bool ends_earlier() const { return last_ < part_.last; }
     // Whole records, the next ones.
     Result<void> add(Fiber& fiber, ByteSpan records);
     // The file holds all that was added. Nobody sees it yet.

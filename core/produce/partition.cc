@@ -102,6 +102,11 @@ void Partition::note_readable() {
     lost_committed_ = quarantine_reported_ = false;
 }
 
+void Partition::end_log() {
+    log_ended_ = true;
+    known_synced_ = log_->known_synced();
+}
+
 void Partition::advance_commit(Sequence committed) {
     const Sequence reached = std::min(committed, log_->last_sequence());
     if (reached <= commit_seq_) return;
@@ -202,13 +207,15 @@ PartitionTable::PartitionTable(Env& env, LogOptions options)
 PartitionTable::PartitionTable(Env& env, OpenLog open_log)
     : env_(env), open_log_(std::move(open_log)), reopening_(env.scheduler) {}
 
-Result<std::unique_ptr<PartitionLog>> PartitionTable::open_log(Fiber& fiber, PartitionKey key) {
+Result<std::unique_ptr<PartitionLog>> PartitionTable::open_log(Fiber& fiber, PartitionKey key,
+                                                               const KnownSynced& known) {
     const std::string folder = partition_folder(key);
     if (open_log_) return open_log_(fiber, folder, partition_name(key));
     LogOptions options = log_options_;
     options.before_repair = [this, key](Fiber& at) {
         return before_repair_ ? before_repair_(at, key) : Result<void>();
     };
+    options.known_synced = known;
     return PartitionLog::open(fiber, env_, folder, partition_name(key), std::move(options), tails_);
 }
 
@@ -253,7 +260,7 @@ Result<PartitionTable::TopicPartitions> PartitionTable::open_partitions(Fiber& f
     TopicPartitions opened;
     for (std::uint16_t i = 0; i < topic.partition_count; ++i) {
         const PartitionKey key{topic.topic_id, PartitionIndex(i)};
-        Result<Opened> parts = open_log_and_windows(fiber, key);
+        Result<Opened> parts = open_log_and_windows(fiber, key, {});
         if (parts.is(ErrorCode::IO_ERROR) && on_disk_error == OnDiskError::LEAVE_CLOSED) {
             opened.partitions.push_back(make_closed(key, parts.error()));
             ++opened_count_;
@@ -407,11 +414,11 @@ std::size_t PartitionTable::unserved_count() const {
     return count;
 }
 
-Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber,
-                                                                    PartitionKey key) {
+Result<PartitionTable::Opened> PartitionTable::open_log_and_windows(Fiber& fiber, PartitionKey key,
+                                                                    const KnownSynced& known) {
     const std::string folder = partition_folder(key);
     Opened opened;
-    opened.log = MORTAR_TRY(open_log(fiber, key));
+    opened.log = MORTAR_TRY(open_log(fiber, key, known));
     // A quarantined partition is served by nobody, so nobody asks its windows.
     if (opened.log->faulty_from().has_value()) return opened;
     Result<OpenedWindows> windows =
@@ -521,9 +528,9 @@ Result<void> PartitionTable::try_reopen(Fiber& fiber, PartitionKey key) {
         // Ends its fibers; that it cannot flush is known.
         const Result<void> closed = close_log(fiber, *partition);
         if (closed.is(ErrorCode::CANCELLED)) return closed;
-        partition->log_ended_ = true;
+        partition->end_log();
     }
-    take_opened(*partition, MORTAR_TRY(open_log_and_windows(fiber, key)));
+    take_opened(*partition, MORTAR_TRY(open_log_and_windows(fiber, key, partition->known_synced_)));
     MORTAR_SOMETIMES(!partition->is_quarantined(), "partition: log opened again after a failure");
     return {};
 }
@@ -588,10 +595,12 @@ Result<void> PartitionTable::put_in_place(Fiber& fiber, Partition& partition,
                                           SegmentRewrite rewritten) {
     // What it still had to write ends first. It stays damaged, so nothing is appended or served.
     const Result<void> closed = close_log(fiber, partition);
-    partition.log_ended_ = true;
+    partition.end_log();
     if (!closed.ok()) return closed;  // it failed, and is opened again for that
+    if (rewritten.ends_earlier() && partition.known_synced_.end.last > rewritten.last())
+        partition.known_synced_.end = rewritten.end();
     Result<void> placed = rewritten.put_in_place(fiber);
-    Result<Opened> opened = open_log_and_windows(fiber, partition.key_);
+    Result<Opened> opened = open_log_and_windows(fiber, partition.key_, partition.known_synced_);
     if (!opened.ok()) {
         leave_closed(partition, opened.error());
         return std::move(opened).error();

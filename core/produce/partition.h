@@ -74,7 +74,9 @@ class Partition final : public ReplicatedLog {
     // Consumers see nothing above it.
     Sequence readable_seq() const { return std::min(commit_seq(), flushed()); }
     std::optional<Sequence> faulty_from() const override { return log_->faulty_from(); }
-    bool is_uncertain() const override { return lost_committed_ || log_->is_tail_torn(); }
+    // A torn tail is written down as it is found (set_before_repair): once a leader has made this copy whole, that it was
+    // torn when it was opened says nothing any more.
+    bool is_uncertain() const override { return lost_committed_; }
     // Served only when its log is neither faulty nor closed after an error.
     bool is_quarantined() const { return lost_committed_ || log_->faulty_from().has_value(); }
     // A write or sync failed, or the disk did not let it open; it is about to be opened again.
@@ -119,6 +121,8 @@ class Partition final : public ReplicatedLog {
     };
     void raise_commit_floor(Sequence known);
     void note_readable();
+    // The log is closed for good; the next one is opened with what this process knows of it.
+    void end_log();
     Result<void> wait_flushed(Fiber& fiber, PartitionLog& log, Sequence through);
 
     PartitionTable& table_;
@@ -135,6 +139,7 @@ class Partition final : public ReplicatedLog {
     bool quarantine_reported_ = false;
     bool reopening_ = false;                     // a fiber of the table is at it
     bool log_ended_ = false;                     // the failed log's fibers are gone
+    KnownSynced known_synced_;                   // of the log that ended
     std::uint64_t counted_unflushed_bytes_ = 0;  // what the table's sum holds of this log
     Event committed_;
 };
@@ -211,13 +216,14 @@ class PartitionTable {
     };
     enum class OnDiskError : std::uint8_t { FAIL, LEAVE_CLOSED };
     Result<void> open(Fiber& fiber, const Topic& topic, OnDiskError on_disk_error);
-    Result<Opened> open_log_and_windows(Fiber& fiber, PartitionKey key);
+    Result<Opened> open_log_and_windows(Fiber& fiber, PartitionKey key, const KnownSynced& known);
     Result<TopicPartitions> open_partitions(Fiber& fiber, const Topic& topic,
                                             OnDiskError on_disk_error);
     std::unique_ptr<Partition> make_closed(PartitionKey key, const Error& error);
     void report_unopened(PartitionKey key, const Error& error);
     void leave_closed(Partition& partition, const Error& error);
-    Result<std::unique_ptr<PartitionLog>> open_log(Fiber& fiber, PartitionKey key);
+    Result<std::unique_ptr<PartitionLog>> open_log(Fiber& fiber, PartitionKey key,
+                                                   const KnownSynced& known);
     void attach(Partition& partition);
     // Takes what the partition's log says now into the sum.
     void count_unflushed(Partition& partition);

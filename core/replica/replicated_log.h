@@ -54,8 +54,8 @@ class ReplicatedLog {
     virtual Sequence commit_seq() const = 0;
     // Known bad from there on; it holds what is below.
     virtual std::optional<Sequence> faulty_from() const = 0;
-    // It is good for what it holds, but may have held more: its tail was torn, or it ends before what is known to have been
-    // synced here. Seen since it was opened; who must not forget it writes it down (LogOptions::before_repair).
+    // It is good for what it holds, but ends before what is known to have been synced here. A torn tail, behind which it may
+    // have held more too, is not told here but marked as it is found (LogOptions::before_repair).
     virtual bool is_uncertain() const { return false; }
     // A write or sync failed; it is about to be opened again, until then it takes nothing.
     virtual bool is_closed() const = 0;

@@ -34,7 +34,8 @@ class FakeDisk : public Disk {
     std::uint64_t bytes_read = 0;
     int sync_count = 0;
     int write_count = 0;
-    int fail_syncs = 0;  // the next syncs of data fail
+    int fail_syncs = 0;              // the next syncs of data fail
+    int folder_sync_that_fails = 0;  // counted from now: 1 is the next; 0 for none
     bool fail_reads = false;
     std::uint64_t space_bytes =
         UINT64_MAX;  // writes that would let files grow beyond it fail, half written
@@ -153,6 +154,8 @@ class FakeDisk : public Disk {
     Result<void> sync_folder(Fiber& fiber, const std::string&) override {
         const std::uint64_t synced = history_begin_ + history_.size() - 1;
         pause(fiber);
+        if (folder_sync_that_fails > 0 && --folder_sync_that_fails == 0)
+            return make_error(ErrorCode::IO_ERROR, "sync");
         // Another sync that began later may have ended earlier.
         for (; history_begin_ < synced; ++history_begin_)
             history_.pop_front();

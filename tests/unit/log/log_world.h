@@ -84,6 +84,17 @@ struct LogWorld {
         }
     }
 
+    // In the same life, as after a failed sync: the process knows what it had synced.
+    void open_in_same_life() {
+        ASSERT_TRUE(run([&](Fiber& fiber) {
+            (void)log->close(fiber);
+            options.known_synced = log->known_synced();
+            const auto opened = open_in(fiber);
+            options.known_synced = {};
+            ASSERT_TRUE(opened.ok()) << opened.error().to_string();
+        }));
+    }
+
     // Whole lives in one call, for tests that run outside of fibers.
     void open() {
         ASSERT_TRUE(run([&](Fiber& fiber) {

@@ -251,6 +251,26 @@ TEST(PartitionLogCut, takes_damage_away_that_is_behind_what_it_keeps_and_refuses
     world.expect_model();
 }
 
+// The cut that failed may have taken away what had been synced behind its end.
+TEST(PartitionLogCut, that_failed_leaves_no_claim_to_what_it_took_away) {
+    std::size_t shorter_count = 0;
+    for (int failing = 1; failing <= 4; ++failing) {
+        CutWorld world(1, small_segments());
+        fill(world);
+        ASSERT_TRUE(world.run([&](Fiber& fiber) {
+            world.disk.folder_sync_that_fails = failing;
+            EXPECT_TRUE(world.log->cut(fiber, Sequence(40)).is(ErrorCode::IO_ERROR)) << failing;
+        }));
+        world.open_in_same_life();
+        EXPECT_FALSE(world.log->faulty_from().has_value()) << failing;
+        EXPECT_GE(world.log->last_sequence(), Sequence(40));
+        if (world.log->last_sequence().value < world.model.size()) ++shorter_count;
+        world.model.resize(world.log->last_sequence().value);
+        world.expect_model();
+    }
+    EXPECT_GT(shorter_count, 0u);
+}
+
 // The page of a torn first batch is a file that the log does not count; it must not outlive a cut below it.
 TEST(PartitionLogCut, goes_below_a_segment_that_a_torn_tail_left_behind) {
     CutWorld world(1, small_segments());
@@ -513,6 +533,33 @@ TEST(PartitionLogEnd, is_told_to_be_torn_before_anything_is_repaired) {
     world.reopen(true);
     EXPECT_FALSE(world.log->is_tail_torn());
     EXPECT_EQ(told_count, 2);
+}
+
+TEST(PartitionLogEnd, is_told_to_be_torn_once) {
+    for (const bool power : {false, true}) {
+        LogWorld world;
+        int told_count = 0;
+        world.options.before_repair = [&](Fiber&) -> Result<void> {
+            ++told_count;
+            return {};
+        };
+        world.open();
+        world.append_batches({10, 10});
+        world.kill();
+        world.disk.flip(FIRST_SEGMENT,
+                        world.offset_of(FIRST_SEGMENT, 11) + 70);  // no record is left
+        world.start();
+        world.open();
+        EXPECT_TRUE(world.log->is_tail_torn());
+        world.expect_readable(10);
+        world.reopen(power);
+        EXPECT_FALSE(world.log->is_tail_torn());
+        world.expect_readable(10);
+        EXPECT_EQ(told_count, 1);
+        world.append_batches({3});
+        world.reopen(power);
+        world.expect_readable(13);
+    }
 }
 
 TEST(PartitionLogEnd, once_made_durable_is_damage_when_it_turns_out_bad) {

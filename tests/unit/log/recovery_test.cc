@@ -77,6 +77,66 @@ TEST(Recovery, what_is_served_after_a_failed_sync_survives_a_power_loss) {
     }
 }
 
+TEST(Recovery, what_the_same_process_had_synced_is_damage_when_it_is_bad_in_the_last_batch_too) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        LogWorld world(seed);
+        world.open();
+        world.append_batches({5, 5});
+        world.disk.fail_syncs = 1;
+        world.append_batches({3});
+        ASSERT_TRUE(world.log->failure().has_value());
+        EXPECT_EQ(world.log->known_synced().end, (LogEnd{Sequence(10), LeaderEpoch(3)}));
+        world.disk.flip(FIRST_SEGMENT, world.offset_of(FIRST_SEGMENT, 8) + 70);
+        world.open_in_same_life();
+        EXPECT_EQ(world.log->faulty_from(), Sequence(8)) << seed;
+        EXPECT_GE(world.log->end().last, Sequence(10)) << seed;
+        EXPECT_EQ(world.log->end().leader_epoch, LeaderEpoch(3));
+    }
+}
+
+// What a failed sync left behind was never told to anybody, and a later start does not take it for a loss either.
+TEST(Recovery, what_the_same_process_had_not_synced_is_no_torn_tail_now_or_later) {
+    for (const bool power : {false, true}) {
+        LogWorld world;
+        std::size_t told_count = 0;
+        world.options.before_repair = [&](Fiber&) -> Result<void> {
+            ++told_count;
+            return {};
+        };
+        world.open();
+        world.append_batches({5, 5});
+        const std::uint64_t end = sector_ceil(world.offset_of(FIRST_SEGMENT, 10) + 300);
+        world.disk.fail_syncs = 1;
+        world.append_batches({3});
+        ByteVector& bytes = world.disk.bytes(FIRST_SEGMENT);
+        bytes.resize(end + 2 * SECTOR_BYTES);
+        std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(end), bytes.end(), std::byte{0x77});
+        world.open_in_same_life();
+        EXPECT_FALSE(world.log->is_tail_torn());
+        world.expect_readable(10);
+        world.reopen(power);
+        EXPECT_FALSE(world.log->is_tail_torn());
+        world.expect_readable(10);
+        world.append_batches({2});
+        world.reopen(power);
+        world.expect_readable(12);
+        EXPECT_EQ(told_count, 0u);
+    }
+}
+
+// A log that was opened damaged does not know what was synced behind the bad place.
+TEST(Recovery, a_torn_tail_behind_damage_is_told_when_the_damage_is_repaired) {
+    KilledLog world;
+    world.disk.flip(FIRST_SEGMENT, world.offset_of(FIRST_SEGMENT, 5) + 70);
+    world.disk.flip(FIRST_SEGMENT, world.offset_of(FIRST_SEGMENT, 21) + 70);
+    world.open_again();
+    ASSERT_EQ(world.log->faulty_from(), Sequence(5));
+    world.disk.flip(FIRST_SEGMENT, world.offset_of(FIRST_SEGMENT, 4) + 156 + 70);  // flipped back
+    world.open_in_same_life();
+    EXPECT_TRUE(world.log->is_tail_torn());
+    world.expect_readable(20);
+}
+
 TEST(Recovery, a_bad_last_batch_with_nothing_after_it_is_a_torn_tail) {
     KilledLog world;
     world.disk.flip(FIRST_SEGMENT, world.offset_of(FIRST_SEGMENT, 24) + 70);

@@ -87,8 +87,11 @@ struct RewriteWorld : LogWorld {
             MORTAR_TRY(rewrite.add(fiber, records(rewrite.last().next(), through)));
         MORTAR_TRY(rewrite.sync(fiber));
         MORTAR_TRY(log->close(fiber));
+        options.known_synced = log->known_synced();
         MORTAR_TRY(rewrite.put_in_place(fiber));
-        return open_in(fiber);
+        Result<void> opened = open_in(fiber);
+        options.known_synced = {};
+        return opened;
     }
     void repair_all() {
         ASSERT_TRUE(run([&](Fiber& fiber) {
@@ -149,6 +152,22 @@ TEST(SegmentRewrite, makes_the_segment_whole_that_is_written) {
     world.append_batches({1});
     world.reopen(true);
     world.expect_readable(world.count + 1);
+}
+
+// No checkpoint is written while the log is damaged, so its last batch stands without one.
+TEST(SegmentRewrite, of_an_old_record_does_not_take_damage_in_the_last_batch_for_a_torn_tail) {
+    RewriteWorld world;
+    world.flip_record(6);
+    world.flip_record(world.count - 1);
+    world.meet_damage();
+    ASSERT_EQ(*world.log->faulty_from(), Sequence(6));
+    ASSERT_TRUE(world.run([&](Fiber& fiber) {
+        ASSERT_TRUE(world.repair(fiber, world.log->damaged_part()->last).ok());
+    }));
+    EXPECT_EQ(world.log->faulty_from(), Sequence(world.count - 1));
+    EXPECT_EQ(world.log->end(), (LogEnd{Sequence(world.count), LeaderEpoch(3)}));
+    world.repair_all();
+    world.expect_readable(world.count);
 }
 
 TEST(SegmentRewrite, brings_a_segment_back_that_is_gone) {

@@ -356,8 +356,45 @@ TEST(Partition, tells_of_a_torn_tail_before_it_is_left_behind) {
     });
     ASSERT_TRUE(world.run([&](Fiber& fiber) { world.open(fiber); }));
     EXPECT_EQ(told, std::vector<PartitionKey>{KEY});
-    EXPECT_TRUE(world.partition().is_uncertain());
+    // Who was told remembers it, until a leader has made this copy whole; that comes to pass without another open.
+    EXPECT_FALSE(world.partition().is_uncertain());
     EXPECT_EQ(world.partition().end().last, Sequence(1));
+}
+
+// The process lives on, so nobody may take for lost, or for never synced, what it knows better.
+TEST(Partition, that_is_opened_again_remembers_what_it_had_synced) {
+    for (const bool is_bad : {false, true}) {
+        PartitionWorld world;
+        std::size_t told_count = 0;
+        world.table->set_before_repair([&](Fiber&, PartitionKey) -> Result<void> {
+            ++told_count;
+            return {};
+        });
+        ASSERT_TRUE(world.run([&](Fiber& fiber) {
+            world.open(fiber);
+            world.append_bytes(3, 100);
+            world.wait_flushed(fiber);
+            world.partition().advance_commit(Sequence(3));
+            world.disk.fail_syncs = 1;
+            world.append_bytes(2, 1000);
+            while (!world.partition().is_closed())
+                ASSERT_TRUE(world.partition().committed().wait(fiber).ok());
+            // The failed batch is gone but for its end.
+            ByteVector& bytes = world.disk.bytes(SEGMENT);
+            std::fill(bytes.begin() + 512, bytes.begin() + 2048, std::byte{0});
+            bytes.resize(2048 + 512, std::byte{0x77});
+            if (is_bad) world.disk.flip(SEGMENT, SEGMENT_HEAD_BYTES + 156 + 100);
+        }));
+        const Partition& partition = world.partition();
+        ASSERT_FALSE(partition.is_closed());
+        EXPECT_EQ(told_count, 0u);
+        EXPECT_EQ(partition.end(), (LogEnd{Sequence(3), LeaderEpoch(1)}));
+        EXPECT_EQ(partition.is_quarantined(), is_bad);
+        EXPECT_EQ(partition.faulty_from().has_value(), is_bad);
+        if (is_bad) {
+            EXPECT_EQ(*partition.faulty_from(), Sequence(2));
+        }
+    }
 }
 
 // Both kinds of append, commits ahead of the disk and behind it, cuts, checkpoints, crashes: the windows are always those of

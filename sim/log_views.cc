@@ -56,7 +56,8 @@ void LogViews::show(const BrokerNode& broker, const Image& image) {
     }
 }
 
-// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one.
+// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. At the
+// same place one that is not installed yet may have another record, which a leader before left there.
 void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
                                     std::map<std::uint64_t, SeenRecord>& records,
                                     std::vector<SeenRecord>& found) const {
@@ -70,12 +71,15 @@ void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
     if (others.empty()) return;
     while (true) {
         const std::uint64_t next = records.empty() ? 1 : records.rbegin()->first + 1;
+        const SeenRecord* record = nullptr;
         for (const LogFollower& other : others) {
-            if (!other.records().contains(next)) return;
+            const auto theirs = other.records().find(next);
+            if (theirs == other.records().end()) return;
+            if (record != nullptr && *record != theirs->second) return;
+            record = &theirs->second;
         }
-        const SeenRecord& record = others.front().records().at(next);
-        records.emplace(next, record);
-        found.push_back(record);
+        records.emplace(next, *record);
+        found.push_back(*record);
     }
 }
 

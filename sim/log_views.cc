@@ -56,30 +56,39 @@ void LogViews::show(const BrokerNode& broker, const Image& image) {
     }
 }
 
-// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. That can
-// only be one of its own leader_epoch, since it has synced all that is older before it took office; what others hold of older
-// ones beyond its end is the tail of a deposed leader. Of a copy that has rotted nothing can be told.
+// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. What is
+// of the leader's term is its record wherever it stands, also when the other copy has rotted since. At the same place one
+// that is not installed yet may have another record, which a leader before left there.
 void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
                                     std::map<std::uint64_t, SeenRecord>& records,
                                     std::vector<SeenRecord>& found) const {
     std::vector<LogFollower> others;
     others.reserve(brokers_.size());
     for (const auto& other : brokers_) {
-        if (other.get() == &broker || is_rotten(*other, key)) continue;
+        if (other.get() == &broker) continue;
         others.push_back(follower_of(key));
         (void)others.back().advance(other->durable_image());
     }
     if (others.empty()) return;
-    const LeaderEpoch leader_epoch = broker.replica_view().leader_epoch;
+    const ReplicaView view = broker.replica_view();
     while (true) {
         const std::uint64_t next = records.empty() ? 1 : records.rbegin()->first + 1;
-        const SeenRecord* record = nullptr;
+        const SeenRecord* first = nullptr;
+        const SeenRecord* of_the_term = nullptr;
+        bool is_same_in_all = true;
         for (const LogFollower& other : others) {
-            const auto held = other.records().find(next);
-            if (held == other.records().end() || held->second.leader_epoch != leader_epoch.value)
-                return;
-            record = &held->second;
+            const auto theirs = other.records().find(next);
+            if (theirs == other.records().end()) {
+                is_same_in_all = false;
+                continue;
+            }
+            if (first == nullptr) first = &theirs->second;
+            is_same_in_all = is_same_in_all && *first == theirs->second;
+            if (view.is_leader && theirs->second.leader_epoch == view.leader_epoch.value)
+                of_the_term = &theirs->second;
         }
+        const SeenRecord* record = is_same_in_all ? first : of_the_term;
+        if (record == nullptr) return;
         records.emplace(next, *record);
         found.push_back(*record);
     }

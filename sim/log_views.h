@@ -32,7 +32,8 @@ class LogViews {
     // As shown last.
     const std::map<PartitionKey, Sequence>& last_sequences() const { return last_sequences_; }
 
-    // Every broker holds durably what was shown last; what had rotted is repaired.
+    // Every broker holds durably as many records as were shown last; what had rotted is repaired. They are the same ones only
+    // where the leader has taken the broker in.
     bool are_level() const;
     std::string describe() const;
     // Shows all copies side by side, up to what was shown last.

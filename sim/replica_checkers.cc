@@ -66,7 +66,7 @@ class ReplicasEqual : public Checker {
                     miss(key, sequence, log.broker);
                     continue;
                 }
-                const bool is_equal = first == nullptr || is_same(*first, found->second);
+                const bool is_equal = first == nullptr || *first == found->second;
                 judge(is_equal, PROMISE, [&] {
                     return place(key, sequence) + " differs on " + broker_text(log.broker);
                 });
@@ -80,10 +80,6 @@ class ReplicasEqual : public Checker {
     static std::string place(PartitionKey key, std::uint64_t sequence) {
         return "partition " + std::to_string(key.topic_id.value) + "/" +
                std::to_string(key.partition.value) + " sequence " + std::to_string(sequence);
-    }
-    static bool is_same(const SeenRecord& a, const SeenRecord& b) {
-        return a.digest == b.digest && a.leader_epoch == b.leader_epoch &&
-               a.producer_id == b.producer_id && a.producer_seq == b.producer_seq;
     }
     void miss(PartitionKey key, std::uint64_t sequence, std::size_t broker) {
         judge(false, PROMISE,

@@ -494,22 +494,31 @@ class Run {
             run_while([] { return true; }, std::min(limit, world_.now() + VIEW_EVERY * 2));
         if (violations_.any()) return;
         judge_liveness(replicas_are_level(), "after the last fault every broker catches up",
-                       "it does not: " + logs_.describe());
+                       "it does not: " + logs_.describe() + followers_behind());
         if (violations_.any() || !serving()) return;
         view_.rotten.clear();  // all copies are whole again
         logs_.compare();
     }
-    // Leaves the leader's last sequences behind. A copy may be as long as the leader's and end in what an older leader wrote:
-    // it counts once it is installed.
+    // Leaves the leader's last sequences behind.
     bool replicas_are_level() {
         BrokerNode* leading = leader();
         if (leading == nullptr) return false;
-        for (const FollowerStatus& follower : leading->broker()->replica_status().followers) {
-            if (!follower.is_installed) return false;
-        }
         logs_.note(*leading->broker());
         logs_.show(*leading, leading->cached_image());
-        return logs_.are_level();
+        return followers_behind().empty() && logs_.are_level();
+    }
+    // Whom the leader has not taken in, or who has not confirmed everything. Such a copy may end with records of a term that
+    // is over: nobody committed them, they are cut when it is installed, and until then they count as many as the leader's.
+    std::string followers_behind() const {
+        BrokerNode* leading = leader();
+        if (leading == nullptr) return "nobody leads; ";
+        std::string text;
+        for (const FollowerStatus& follower : leading->broker()->replica_status().followers) {
+            if (follower.is_installed && follower.lag_records == 0) continue;
+            text += fmt::format("node {} {}; ", follower.node_id.value,
+                                follower.is_installed ? "lags" : "is not installed");
+        }
+        return text;
     }
 
     // A planned crash may come this late too; then it is asked again in its next life.

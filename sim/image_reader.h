@@ -29,6 +29,7 @@ struct SeenRecord {
     std::uint64_t producer_seq = 0;
     std::uint32_t leader_epoch = 0;
     std::uint64_t digest = 0;
+    bool operator==(const SeenRecord&) const = default;
 };
 
 std::uint64_t payload_digest(const std::byte* key, std::size_t key_bytes, const std::byte* value,

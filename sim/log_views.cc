@@ -42,13 +42,27 @@ void LogViews::note(const Broker& broker) {
     }
 }
 
-void LogViews::show(const BrokerNode& broker, const Image& image) {
+std::optional<SeenRecord> held_by_all(
+    const std::vector<const std::map<std::uint64_t, SeenRecord>*>& others, std::uint64_t sequence,
+    std::optional<LeaderEpoch> leading_in) {
+    std::optional<SeenRecord> held;
+    for (const auto* other : others) {
+        const auto found = other->find(sequence);
+        if (found == other->end() || (held && *held != found->second)) return std::nullopt;
+        held = found->second;
+    }
+    if (held && leading_in && held->leader_epoch != leading_in->value) return std::nullopt;
+    return held;
+}
+
+void LogViews::show(const BrokerNode& broker, const Image& image,
+                    std::optional<LeaderEpoch> leading_in) {
     last_sequences_.clear();
     for (const PartitionKey key : keys_) {
         LogFollower log = follower_of(key);
         std::vector<SeenRecord> found = log.advance(image);
         auto records = log.records();
-        add_what_others_hold(broker, key, records, found);
+        add_what_others_hold(broker, key, leading_in, records, found);
         last_sequences_[key] = Sequence(records.empty() ? 0 : records.rbegin()->first);
         if (is_rotten(broker, key)) continue;
         for (auto& checker : checkers_)
@@ -56,8 +70,10 @@ void LogViews::show(const BrokerNode& broker, const Image& image) {
     }
 }
 
-// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one.
+// A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. What
+// stood in front of its term a leader has.
 void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
+                                    std::optional<LeaderEpoch> leading_in,
                                     std::map<std::uint64_t, SeenRecord>& records,
                                     std::vector<SeenRecord>& found) const {
     std::vector<LogFollower> others;
@@ -67,15 +83,16 @@ void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
         others.push_back(follower_of(key));
         (void)others.back().advance(other->durable_image());
     }
-    if (others.empty()) return;
+    std::vector<const std::map<std::uint64_t, SeenRecord>*> logs;
+    logs.reserve(others.size());
+    for (const LogFollower& other : others)
+        logs.push_back(&other.records());
     while (true) {
         const std::uint64_t next = records.empty() ? 1 : records.rbegin()->first + 1;
-        for (const LogFollower& other : others) {
-            if (!other.records().contains(next)) return;
-        }
-        const SeenRecord& record = others.front().records().at(next);
-        records.emplace(next, record);
-        found.push_back(record);
+        const std::optional<SeenRecord> record = held_by_all(logs, next, leading_in);
+        if (!record) return;
+        records.emplace(next, *record);
+        found.push_back(*record);
     }
 }
 

@@ -20,6 +20,12 @@ namespace mortar::sim {
 // Of a segment, topics/<topic_id>/<partition>/...; nothing for another file.
 std::optional<PartitionKey> log_of_path(const std::string& path);
 
+// The next record of a log that all others hold: the same in all of them. A copy that was not yet made equal to the leader's
+// may hold another one there, or all may one of an older term that is about to be cut.
+std::optional<SeenRecord> held_by_all(
+    const std::vector<const std::map<std::uint64_t, SeenRecord>*>& others, std::uint64_t sequence,
+    std::optional<LeaderEpoch> leading_in);
+
 class LogViews {
   public:
     using Brokers = std::vector<std::unique_ptr<BrokerNode>>;
@@ -28,7 +34,9 @@ class LogViews {
         : world_(world), brokers_(brokers), checkers_(checkers) {}
 
     void note(const Broker& broker);
-    void show(const BrokerNode& broker, const Image& image);
+    // leading_in: the leader_epoch in which the broker is in office.
+    void show(const BrokerNode& broker, const Image& image,
+              std::optional<LeaderEpoch> leading_in = std::nullopt);
     // As shown last.
     const std::map<PartitionKey, Sequence>& last_sequences() const { return last_sequences_; }
 
@@ -40,6 +48,7 @@ class LogViews {
 
   private:
     void add_what_others_hold(const BrokerNode& broker, PartitionKey key,
+                              std::optional<LeaderEpoch> leading_in,
                               std::map<std::uint64_t, SeenRecord>& records,
                               std::vector<SeenRecord>& found) const;
     bool is_rotten(const BrokerNode& broker, PartitionKey key) const {

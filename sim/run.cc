@@ -428,7 +428,7 @@ class Run {
         for (auto& checker : checkers_)
             checker->on_broker_up();
         logs_.note(*broker.broker());
-        logs_.show(broker, broker.cached_image());
+        logs_.show(broker, broker.cached_image(), leader_epoch);
     }
 
     // --- the end
@@ -504,7 +504,7 @@ class Run {
         BrokerNode* leading = leader();
         if (leading == nullptr) return false;
         logs_.note(*leading->broker());
-        logs_.show(*leading, leading->cached_image());
+        logs_.show(*leading, leading->cached_image(), leading->replica_view().leader_epoch);
         return logs_.are_level();
     }
 
@@ -516,7 +516,7 @@ class Run {
             look();
             if (!serving()) continue;
             logs_.note(*office_->broker->broker());
-            logs_.show(*office_->broker, office_->broker->cached_image());
+            logs_.show(*office_->broker, office_->broker->cached_image(), office_->leader_epoch);
             for (auto& checker : checkers_)
                 checker->on_end(logs_.last_sequences(), workload_.groups());
             went_down_ = false;

@@ -6,6 +6,7 @@
 #include "core/log/partition_log.h"
 #include "core/log/tail_cache.h"
 #include "io-sim/sim_disk.h"
+#include "sim/log_views.h"
 #include "tests/unit/io-sim/sim_fixture.h"
 
 namespace mortar::sim {
@@ -169,6 +170,21 @@ TEST(PayloadDigest, tells_key_and_value_apart) {
     const std::uint64_t split_early = payload_digest(bytes.data(), 1, bytes.data() + 1, 3);
     const std::uint64_t split_late = payload_digest(bytes.data(), 2, bytes.data() + 2, 2);
     EXPECT_NE(split_early, split_late);
+}
+
+// Seed 103237: a follower had not cut yet what the leader before had sent it, and that passed for a record of the new term.
+TEST(LogViews, others_hold_a_record_when_it_is_the_same_in_all_of_them) {
+    using Log = std::map<std::uint64_t, SeenRecord>;
+    const SeenRecord new_one{79, 2, 2, 15, 7};
+    const SeenRecord old_one{79, 1, 10, 11, 8};
+    const Log with_new{{79, new_one}};
+    const Log with_old{{79, old_one}};
+    const Log without;
+    EXPECT_EQ(held_by_all({&with_new, &with_new}, 79, LeaderEpoch(15)), new_one);
+    EXPECT_EQ(held_by_all({&with_new, &with_new}, 79, std::nullopt), new_one);
+    EXPECT_EQ(held_by_all({&with_old, &with_new}, 79, std::nullopt), std::nullopt);
+    EXPECT_EQ(held_by_all({&with_old, &with_old}, 79, LeaderEpoch(15)), std::nullopt);
+    EXPECT_EQ(held_by_all({&with_new, &without}, 79, LeaderEpoch(15)), std::nullopt);
 }
 
 }  // namespace

@@ -57,11 +57,13 @@ void LogViews::show(const BrokerNode& broker, const Image& image) {
 }
 
 // A record is committed, and its PUB answered, once both followers have it: the leader's own disk may be the last one. What is
-// of the leader's term is its record wherever it stands, also when the other copy has rotted since. At the same place one
-// that is not installed yet may have another record, which a leader before left there.
+// of the leader's term is its record wherever it stands, also when the other copy has rotted since; what is older it has synced
+// before it took office, and at the same place one that is not installed yet may have what a deposed leader left there.
 void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
                                     std::map<std::uint64_t, SeenRecord>& records,
                                     std::vector<SeenRecord>& found) const {
+    const ReplicaView view = broker.replica_view();
+    if (!view.is_leader) return;
     std::vector<LogFollower> others;
     others.reserve(brokers_.size());
     for (const auto& other : brokers_) {
@@ -69,25 +71,16 @@ void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
         others.push_back(follower_of(key));
         (void)others.back().advance(other->durable_image());
     }
-    if (others.empty()) return;
-    const ReplicaView view = broker.replica_view();
     while (true) {
         const std::uint64_t next = records.empty() ? 1 : records.rbegin()->first + 1;
-        const SeenRecord* first = nullptr;
-        const SeenRecord* of_the_term = nullptr;
-        bool is_same_in_all = true;
+        const SeenRecord* record = nullptr;
         for (const LogFollower& other : others) {
-            const auto theirs = other.records().find(next);
-            if (theirs == other.records().end()) {
-                is_same_in_all = false;
-                continue;
+            const auto held = other.records().find(next);
+            if (held != other.records().end() &&
+                held->second.leader_epoch == view.leader_epoch.value) {
+                record = &held->second;
             }
-            if (first == nullptr) first = &theirs->second;
-            is_same_in_all = is_same_in_all && *first == theirs->second;
-            if (view.is_leader && theirs->second.leader_epoch == view.leader_epoch.value)
-                of_the_term = &theirs->second;
         }
-        const SeenRecord* record = is_same_in_all ? first : of_the_term;
         if (record == nullptr) return;
         records.emplace(next, *record);
         found.push_back(*record);

@@ -235,13 +235,37 @@ Result<void> Election::take_copy(Fiber& fiber, LeaderEpoch leader_epoch, Partiti
                                  const Choice& choice) {
     const auto chosen = std::find_if(choice.logs.begin(), choice.logs.end(),
                                      [key](const LogChoice& each) { return each.log == key; });
-    if (chosen == choice.logs.end() || chosen->node_id == options_.self) return {};
+    if (chosen == choice.logs.end()) return {};
+    if (chosen->node_id == options_.self) return keep_own_copy(*chosen);
     const CopySource source{chosen->node_id, leader_epoch, chosen->end};
     // Whoever leads has every log whole: the followers go by its copies.
     const Result<void> made = key == METADATA_LOG ? catch_up_.reconcile(fiber, key, source)
                                                   : caretaker_.make_level(fiber, key, source);
     MORTAR_SOMETIMES(made.ok(), "election: another node's copy was taken");
     return made;
+}
+
+// Of a closed log nobody knows what is on disk: end() counts records that were never written, or more than were synced.
+// Followers would install that end and confirm it, and it would be committed without this node's copy.
+Result<void> Election::check_open() const {
+    // Alone there is nobody else to lead, and nobody who installs its end.
+    if (options_.nodes.size() == 1) return {};
+    for (const PartitionKey key : logs_.keys()) {
+        const ReplicatedLog* log = logs_.find(key);
+        if (log != nullptr && log->is_closed())
+            return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " is not open here");
+    }
+    return {};
+}
+
+// Closed, or opened again with another end, it is not the copy that was chosen.
+Result<void> Election::keep_own_copy(const LogChoice& chosen) const {
+    if (options_.nodes.size() == 1) return {};
+    const ReplicatedLog* log = logs_.find(chosen.log);
+    if (log == nullptr || (!log->is_closed() && log->end() == chosen.end)) return {};
+    MORTAR_SOMETIMES(true, "election: the chosen copy failed");
+    return make_error(ErrorCode::LOG_CLOSED,
+                      log_name(chosen.log) + " was chosen here, but failed: it is read again");
 }
 
 void Election::on_pre_vote_reply(NodeId node, const peer::PreVoteReply& reply) {

@@ -4,7 +4,7 @@
 //           What comes then (INSTALL, office) is node.h's.
 // Owns:     the answers of the round under way.
 // Errors:   run: ELECTION_TIMEOUT (too few answers), UNCLEAN_ELECTION_REJECTED (the copies that answered may not be the best),
-//           STALE_LEADER_EPOCH (a higher one is promised), those of CatchUp and PromiseStore, CANCELLED.
+//           STALE_LEADER_EPOCH (a higher one is promised), LOG_CLOSED (a log of this node failed meanwhile), those of CatchUp and PromiseStore, CANCELLED.
 // Suspends: pre_vote, run.
 // Durable:  when run returns OK, this node's copy of every log is the chosen one, and says so.
 // Source:   design 4 (election, damage, blank nodes).
@@ -60,6 +60,8 @@ class Election {
     Election(Env& env, const ReplicaOptions& options, PromiseStore& store, ReplicatedLogs& logs,
              peer::PeerRoster* peers, CatchUp& catch_up, Caretaker& caretaker, Mutex& moving);
 
+    // LOG_CLOSED: this node cannot lead now, and does not stand.
+    Result<void> check_open() const;
     Result<bool> pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch);
     // may_vote: this node for itself. on_majority: promises came in; from here on the followers must hear this node as a
     // leader.
@@ -82,6 +84,7 @@ class Election {
     Result<void> take_copies(Fiber& fiber, const Choice& choice, ElectionWon& won);
     Result<void> take_copy(Fiber& fiber, LeaderEpoch leader_epoch, PartitionKey key,
                            const Choice& choice);
+    Result<void> keep_own_copy(const LogChoice& chosen) const;
 
     Env& env_;
     const ReplicaOptions& options_;

@@ -113,6 +113,12 @@ void ReplicaNode::back_off() {
 Result<void> ReplicaNode::stand(Fiber& fiber) {
     stand_now_ = lost_ = false;
     role_ = Role::CANDIDATE;
+    if (const Result<void> open = election_.check_open(); !open.ok()) {
+        MORTAR_SOMETIMES(true, "node: does not stand while a log is closed");
+        trouble_ = open.error();
+        back_off();
+        return {};
+    }
     if (!is_single()) {
         const LeaderEpoch candidate_epoch = std::max(highest_seen_, store_.promised_epoch()).next();
         const bool has_votes = MORTAR_TRY(election_.pre_vote(fiber, candidate_epoch));

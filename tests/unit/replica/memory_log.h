@@ -30,6 +30,7 @@ class MemoryLog final : public ReplicatedLog {
         observer_ = observer;
         records.resize(static_cast<std::size_t>(flushed_.value));
         commit_ = Sequence(0);
+        is_closed_ = false;
         flushing_ = std::make_unique<Group>(env.scheduler);
         wanted_ = std::make_unique<Event>();
         flushing_->spawn("memory_log", [this](Fiber& fiber) { run(fiber); });
@@ -53,7 +54,8 @@ class MemoryLog final : public ReplicatedLog {
     Sequence flushed() const override { return flushed_; }
     Sequence commit_seq() const override { return commit_; }
     std::optional<Sequence> faulty_from() const override { return faulty_from_; }
-    bool is_closed() const override { return false; }
+    bool is_closed() const override { return is_closed_; }
+    bool is_uncertain() const override { return is_torn; }
 
     Result<RecordBytes> read_bytes(Fiber&, Sequence from, Sequence through,
                                    std::uint64_t max_bytes) override {
@@ -96,7 +98,19 @@ class MemoryLog final : public ReplicatedLog {
         observer_->on_flushed(*this);
         return {};
     }
+    // A write failed: until it is opened again it claims what it was given, and then has what was flushed.
+    void fail() {
+        is_closed_ = true;
+        observer_->on_state_changed(*this);
+    }
+    void reopen() {
+        records.resize(static_cast<std::size_t>(flushed_.value));
+        is_closed_ = false;
+        wanted_->notify_all();
+        observer_->on_state_changed(*this);
+    }
     Result<void> append_bytes(ByteSpan bytes) override {
+        if (is_closed_) return make_error(ErrorCode::LOG_CLOSED);
         if (faulty_from_) return make_error(ErrorCode::DAMAGED, "rotten");
         const std::vector<Record> parsed =
             MORTAR_TRY(parse(bytes, end().last.next(), end().leader_epoch));
@@ -173,17 +187,19 @@ class MemoryLog final : public ReplicatedLog {
     int cut_count = 0;
     int repair_count = 0;
     bool cannot_repair = false;
+    bool is_torn = false;
 
   private:
     void run(Fiber& fiber) {
         while (true) {
-            if (flushed_ >= end().last) {
+            if (is_closed_ || flushed_ >= end().last) {
                 if (!wanted_->wait(fiber).ok()) return;
                 continue;
             }
             const Sequence target = end().last;
             if (!env_->scheduler.sleep_until(fiber, deadline_after(env_->clock, flush_time_)).ok())
                 return;
+            if (is_closed_) continue;
             flushed_ = std::max(flushed_, std::min(target, end().last));
             if (observer_ != nullptr) observer_->on_flushed(*this);
         }
@@ -197,6 +213,7 @@ class MemoryLog final : public ReplicatedLog {
     std::unique_ptr<Event> wanted_;
     Sequence flushed_;
     Sequence commit_;
+    bool is_closed_ = false;
     std::optional<Sequence> faulty_from_;
     Sequence snapshot_through_;
 };

@@ -435,6 +435,36 @@ TEST(ReplicaNode, a_blank_node_is_taken_in_by_a_new_election) {
     EXPECT_FALSE(wiped.store->is_blank());
 }
 
+// The disk of the leader is full; its log claims a record that it never wrote, and no other copy is known to be whole.
+TEST(ReplicaNode, does_not_lead_with_a_log_that_is_closed) {
+    Cluster cluster;
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    MemoryLog& log = cluster[0].log();
+    log.set_flush_time(seconds(4));
+    cluster.publish();
+    ASSERT_TRUE(cluster.run_until(
+        [&] {
+            cluster.collect();
+            return cluster.acknowledged.size() == 21;
+        },
+        seconds(1)));
+    ASSERT_EQ(log.flushed(), Sequence(20));
+    cluster[1].log().is_torn = cluster[2].log().is_torn = true;
+    log.fail();
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, milliseconds(2500)));
+    EXPECT_NE(cluster.leader(), &cluster[0]);
+    log.set_flush_time(milliseconds(1));
+    log.reopen();
+    cluster.world.run_for(seconds(2));
+    cluster.publish();
+    cluster.world.run_for(seconds(4));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 22u);
+    for (auto& node : cluster.nodes)
+        cluster.expect_all_kept(node->log());
+}
+
 TEST(DamagedReplica, confirms_nothing_until_it_is_repaired_from_the_leader) {
     Cluster cluster(3, 1, milliseconds(20));
     start_with_records(cluster);

@@ -43,8 +43,14 @@ void Caretaker::on_damaged(PartitionKey key) {
     wanted_.notify_all();
 }
 
+void Caretaker::on_lost(PartitionKey key, Sequence from) {
+    lost_[key] = from;
+    on_damaged(key);
+}
+
 void Caretaker::on_retired(PartitionKey key) {
     damaged_.erase(key);
+    lost_.erase(key);
     if (store_.mark_of(key) == LogMark{key, false, {}}) return;
     retired_.insert(key);
     wanted_.notify_all();
@@ -62,6 +68,12 @@ Result<void> Caretaker::tend_all(Fiber& fiber) {
     for (const PartitionKey key : std::exchange(retired_, {})) {
         const Result<void> forgotten = store_.forget(fiber, key);
         if (forgotten.is(ErrorCode::CANCELLED)) return forgotten;
+    }
+    // Before anything is put in the place of what was lost.
+    for (const auto& [key, from] : std::exchange(lost_, {})) {
+        const Result<void> marked = store_.mark(fiber, {LogMark{key, true, from}});
+        if (marked.is(ErrorCode::CANCELLED)) return marked;
+        if (!marked.ok()) lost_[key] = from;
     }
     std::vector<PartitionKey> keys;
     for (const auto& [key, reason] : damaged_)
@@ -83,6 +95,7 @@ Result<void> Caretaker::tend(Fiber& fiber, PartitionKey key) {
     const ReplicatedLog* log = logs_.find(key);
     if (log == nullptr || log->is_closed())
         return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " is not open");
+    if (lost_.contains(key)) return make_error(ErrorCode::IO_ERROR, "its loss is not written down");
     if (!log->faulty_from() && !has_mark(key)) {
         damaged_.erase(key);
         return {};

@@ -57,6 +57,8 @@ class Caretaker {
 
     // It is faulty from now on.
     void on_damaged(PartitionKey key);
+    // It ends in front of from, and is known to have held more.
+    void on_lost(PartitionKey key, Sequence from);
     void on_retired(PartitionKey key);
     // The node's part has changed: what could not be repaired perhaps can be.
     void wake() { wanted_.notify_all(); }
@@ -85,6 +87,7 @@ class Caretaker {
     CareOptions options_;
     Repair repair_;
     std::map<PartitionKey, std::string> damaged_;  // and why it is so still
+    std::map<PartitionKey, Sequence> lost_;        // to be marked
     std::set<PartitionKey> retired_;               // their marks are forgotten
     std::set<PartitionKey> scrub_soon_;            // damage seldom comes alone
     CareStats stats_;

@@ -131,16 +131,26 @@ Result<LogEnd> CatchUp::common_by_snapshot(Fiber& fiber, const CopySource& sourc
     return bounded(common, source);
 }
 
+Result<void> CatchUp::fill(Fiber& fiber, PartitionKey key, const CopySource& source) {
+    MORTAR_TRY(fetch_through(fiber, key, source));
+    return wait_until_flushed(fiber, key);
+}
+
 Result<void> CatchUp::fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source) {
+    MORTAR_TRY(fetch_through(fiber, key, source));
+    const ReplicatedLog* log = MORTAR_TRY(find(key));
+    const LogEnd end = log->end();
+    // A snapshot is the leader's newest: it may go on into the term.
+    if (end == source.end || end.leader_epoch == source.leader_epoch) return {};
+    return make_error(ErrorCode::MALFORMED_PAYLOAD,
+                      log_name(key) + ": the copy does not end as it was said to");
+}
+
+Result<void> CatchUp::fetch_through(Fiber& fiber, PartitionKey key, const CopySource& source) {
     while (true) {
         ReplicatedLog* log = MORTAR_TRY(find(key));
         const LogEnd end = log->end();
-        if (end.last >= source.end.last) {
-            // A snapshot is the leader's newest: it may go on into the term.
-            if (end == source.end || end.leader_epoch == source.leader_epoch) return {};
-            return make_error(ErrorCode::MALFORMED_PAYLOAD,
-                              log_name(key) + ": the copy does not end as it was said to");
-        }
+        if (end.last >= source.end.last) return {};
         const FetchedRecords fetched = MORTAR_TRY(requests_->fetch(
             fiber, source.node, source.leader_epoch, key, end.last.next(), source.end.last));
         if (fetched.is_below_snapshot) {

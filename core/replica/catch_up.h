@@ -45,6 +45,9 @@ class CatchUp {
 
     // The log's end is source.end then, or what it holds behind that is of source.leader_epoch; everything is flushed.
     Result<void> reconcile(Fiber& fiber, PartitionKey key, const CopySource& source);
+    // In the source's own term: the log holds a beginning of the source's, or nothing. It holds all up to source.end.last
+    // then, flushed. Nothing is ever cut.
+    Result<void> fill(Fiber& fiber, PartitionKey key, const CopySource& source);
     // The log is damaged, the source's copy is the one to have: segment by segment its bad records are replaced. Where the
     // copies part above what is committed here, what the source does not have is cut. Afterwards no damage is known.
     Result<void> repair(Fiber& fiber, PartitionKey key, const CopySource& source);
@@ -74,6 +77,7 @@ class CatchUp {
     Result<void> repair_part(Fiber& fiber, PartitionKey key, Sequence through,
                              const CopySource& source);
     Result<LogEnd> common_by_snapshot(Fiber& fiber, const CopySource& source);
+    Result<void> fetch_through(Fiber& fiber, PartitionKey key, const CopySource& source);
     Result<void> fetch_rest(Fiber& fiber, PartitionKey key, const CopySource& source);
     Result<void> wait_until_flushed(Fiber& fiber, PartitionKey key);
     Result<void> keep_to_rate(Fiber& fiber, std::size_t bytes);

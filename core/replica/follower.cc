@@ -35,6 +35,12 @@ void FollowerSide::end() {
     gap_told_.clear();
 }
 
+void FollowerSide::leave_aside(PartitionKey key) {
+    aside_.insert(key);
+    gap_told_.erase(key);
+    if (channel_ != nullptr) tell_gap(key, peer::TAKES_NOTHING);
+}
+
 void FollowerSide::take_again(PartitionKey key) {
     aside_.erase(key);
     if (ReplicatedLog* log = logs_.find(key)) on_available(*log);

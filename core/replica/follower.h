@@ -34,6 +34,8 @@ class FollowerSide {
     // aside: logs that are not equal to the leader's; nothing is taken or confirmed of them.
     void begin(LeaderEpoch leader_epoch, peer::PeerChannel& channel,
                std::set<PartitionKey> aside = {});
+    // It is not equal to the leader's, as was found out meanwhile.
+    void leave_aside(PartitionKey key);
     // It is equal now.
     void take_again(PartitionKey key);
     // Nothing more is taken or confirmed.

@@ -9,8 +9,14 @@
 
 namespace mortar {
 
-Leader::Leader(Env& env, peer::PeerRoster* peers, ReplicatedLogs& logs, Term term)
-    : env_(env), peers_(peers), logs_(logs), term_(std::move(term)), fibers_(env.scheduler) {
+Leader::Leader(Env& env, peer::PeerRoster* peers, ReplicatedLogs& logs, Term term,
+               std::function<void(NodeId)> on_out_of_reach)
+    : env_(env),
+      peers_(peers),
+      logs_(logs),
+      term_(std::move(term)),
+      on_out_of_reach_(std::move(on_out_of_reach)),
+      fibers_(env.scheduler) {
     MORTAR_ASSERT(peers_ != nullptr || term_.followers.empty());
     for (const NodeId node : term_.followers) {
         followers_.push_back(std::make_unique<Follower>());
@@ -264,6 +270,17 @@ void Leader::end_install(std::size_t index) {
     }
 }
 
+// No APPEND carries a snapshot: the follower fetches what it lacks when it is asked to be installed again, and counts for
+// nothing until then.
+void Leader::put_out_of_reach(std::size_t index, const Error& reason) {
+    MORTAR_SOMETIMES(true, "leader: a follower lacks what only a snapshot has");
+    const NodeId node = followers_[index]->node_id;
+    env_.log.info("follower_needs_snapshot",
+                  {{"node", std::to_string(node.value)}, {"reason", reason.to_string()}});
+    end_install(index);
+    if (on_out_of_reach_) on_out_of_reach_(node);
+}
+
 // --- sending
 
 void Leader::enqueue(std::size_t index, PartitionKey key, Progress& progress) {
@@ -342,13 +359,18 @@ Result<bool> Leader::gather(Fiber& fiber, std::size_t index, PartitionKey key,
     if (follower.install_count != install_count || again == states_.end() || log == nullptr)
         return false;
     Progress& progress = again->second.progress[index];
+    const bool is_asked_still = progress.sent.next() == from && !progress.takes_nothing;
+    if (key == METADATA_LOG && read.is(ErrorCode::NOT_FOUND)) {
+        if (is_asked_still) put_out_of_reach(index, read.error());
+        return false;
+    }
     if (!read.ok()) {
         // Damage is repaired, a closed log makes the leader step down: neither is a sender's matter.
         env_.log.warn("append_not_read",
                       {{"log", log_name(key)}, {"reason", read.error().to_string()}});
         return false;
     }
-    if (progress.sent.next() == from && !progress.takes_nothing) {
+    if (is_asked_still) {
         const LogEnd previous = sent_end(key, progress.sent);
         progress.sent = read->last;
         progress.told_commit = log->commit_seq();

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,7 +51,9 @@ struct FollowerStatus {
 
 class Leader {
   public:
-    Leader(Env& env, peer::PeerRoster* peers, ReplicatedLogs& logs, Term term);
+    // on_out_of_reach: of a follower that is no more installed, since it lacks metadata that only a snapshot has.
+    Leader(Env& env, peer::PeerRoster* peers, ReplicatedLogs& logs, Term term,
+           std::function<void(NodeId)> on_out_of_reach = {});
     ~Leader();
     Leader(const Leader&) = delete;
     Leader& operator=(const Leader&) = delete;
@@ -133,6 +136,7 @@ class Leader {
     bool may_send(const Follower& follower) const;
     Result<void> send_some(Fiber& fiber, std::size_t index);
     void end_install(std::size_t index);
+    void put_out_of_reach(std::size_t index, const Error& reason);
     Result<bool> gather(Fiber& fiber, std::size_t index, PartitionKey key, std::size_t bytes_max,
                         peer::OutAppend& append);
     bool send(std::size_t index, peer::OutAppend append);
@@ -144,6 +148,7 @@ class Leader {
     peer::PeerRoster* peers_;  // none in a cluster of one
     ReplicatedLogs& logs_;
     Term term_;
+    std::function<void(NodeId)> on_out_of_reach_;
     bool in_office_ = false;
     std::vector<std::unique_ptr<Follower>> followers_;
     std::map<PartitionKey, LogState> states_;

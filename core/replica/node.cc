@@ -162,7 +162,8 @@ Result<void> ReplicaNode::lead(Fiber& fiber, ElectionWon won) {
         if (node != options_.self) term.followers.push_back(node);
     }
     won_ = std::move(won);
-    leader_ = std::make_unique<Leader>(env_, peers_, logs_, std::move(term));
+    leader_ = std::make_unique<Leader>(env_, peers_, logs_, std::move(term),
+                                       [this](NodeId node) { send_install(node); });
     leader_->start();
     for (const NodeId node : leader_->term().followers)
         send_install(node);
@@ -468,6 +469,7 @@ void ReplicaNode::on_state_changed(ReplicatedLog& log) {
     // A leader whose disk fails cannot confirm for itself, and reads what is on disk again.
     if (log.is_closed() && !is_single()) step_down("a log of this node failed");
     if (leader_ == nullptr) {
+        if (follower_.follows(store_.promised_epoch())) check_base(log);
         follower_.on_available(log);
     } else if (!log.is_closed()) {
         leader_->on_opened(log);
@@ -479,6 +481,7 @@ void ReplicaNode::on_opened(ReplicatedLog& log) {
     if (leader_ != nullptr) {
         leader_->on_opened(log);
     } else {
+        if (follower_.follows(store_.promised_epoch())) check_base(log);
         follower_.on_available(log);
     }
 }

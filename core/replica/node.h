@@ -168,6 +168,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     // --- becoming a follower of a term
     void start_reconciling(NodeId leader, const peer::Install& install);
     void run_reconciling(Fiber& fiber, NodeId leader, peer::Install install);
+    bool lacks_metadata(const peer::Install& install) const;
+    Result<void> fill_metadata(Fiber& fiber, NodeId leader, const peer::Install& install);
     Result<void> reconcile_all(Fiber& fiber, NodeId leader, const peer::Install& install);
     void confirm_install(NodeId leader, const peer::Install& install);
     Result<void> make_equal(Fiber& fiber, PartitionKey key, const CopySource& source,
@@ -176,6 +178,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     // --- damaged logs
     Result<void> repair_log(Fiber& fiber, PartitionKey key);
     Result<void> repair_as_leader(Fiber& fiber, PartitionKey key);
+    void check_base(const ReplicatedLog& log);
     Result<void> make_aside_level(Fiber& fiber, PartitionKey key);
     Result<void> repair_from(Fiber& fiber, PartitionKey key, NodeId node, LeaderEpoch leader_epoch);
     Result<void> leave_aside(Fiber& fiber, PartitionKey key, const Error& error);
@@ -213,6 +216,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     std::optional<Error> trouble_;
     std::map<NodeId, peer::PeerChannel*> bulk_from_;  // the BULK channels that others dialed
     std::set<PartitionKey> aside_;  // not equal to the leader's since this node was installed
+    std::map<PartitionKey, LogEnd>
+        base_;  // of the term in which this node follows: it had synced that
     std::optional<LeaderEpoch> reconciling_epoch_;
     Mutex reconciling_;
     Event changed_;

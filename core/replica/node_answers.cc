@@ -317,9 +317,12 @@ Result<void> ReplicaNode::on_install(Fiber& fiber, peer::PeerChannel& channel,
         refuse(channel, Op::INSTALL);
         return {};
     }
-    if (!store_.is_blank() && store_.installed_epoch() == install.leader_epoch) {
+    const bool is_installed =
+        !store_.is_blank() && store_.installed_epoch() == install.leader_epoch;
+    if (is_installed && !lacks_metadata(install)) {
         confirm_install(leader, install);
     } else {
+        follower_.end();
         start_reconciling(leader, install);
     }
     return {};
@@ -330,18 +333,24 @@ void ReplicaNode::confirm_install(NodeId leader, const peer::Install& install) {
     if (channel == bulk_from_.end()) return;
     peer::Installed installed;
     installed.leader_epoch = install.leader_epoch;
-    std::map<PartitionKey, LogEnd> base;
+    base_.clear();
     for (const peer::InstallBase& each : install.base)
-        base[each.log] = each.end;
-    for (const PartitionKey key : logs_.keys()) {
+        base_[each.log] = each.end;
+    std::set<PartitionKey> keys;
+    for (const PartitionKey key : logs_.keys())
+        keys.insert(key);
+    for (const auto& [key, end] : base_)
+        keys.insert(key);
+    for (const PartitionKey key : keys) {
         const ReplicatedLog* log = logs_.find(key);
-        if (log == nullptr || log->is_closed()) continue;
-        if (log->faulty_from() || aside_.contains(key)) {
+        if (log != nullptr) check_base(*log);
+        // Of one that is not open now nobody knows what it holds: it is told when it is (on_available).
+        if (log == nullptr || log->is_closed() || log->faulty_from() || aside_.contains(key)) {
             installed.positions.push_back({key, peer::TAKES_NOTHING});
             continue;
         }
-        const auto found = base.find(key);
-        if (log->end() != (found == base.end() ? LogEnd{} : found->second))
+        const auto found = base_.find(key);
+        if (log->end() != (found == base_.end() ? LogEnd{} : found->second))
             installed.positions.push_back({key, log->end()});
     }
     channel->second->send_message(installed);
@@ -362,8 +371,12 @@ void ReplicaNode::run_reconciling(Fiber& fiber, NodeId leader, peer::Install ins
     const auto guard = reconciling_.lock(fiber);  // one before the other: both move the same logs
     if (!guard.ok()) return;
     const auto is_current = [&] { return store_.promised_epoch() == leader_epoch; };
+    bool is_done = false;
     while (is_current()) {
-        const Result<void> made = reconcile_all(fiber, leader, install);
+        const bool is_installed = !store_.is_blank() && store_.installed_epoch() == leader_epoch;
+        const Result<void> made = is_installed ? fill_metadata(fiber, leader, install)
+                                               : reconcile_all(fiber, leader, install);
+        is_done = made.ok();
         if (made.ok() || made.is(ErrorCode::CANCELLED)) break;
         env_.log.warn("not_installed", {{"leader_epoch", std::to_string(leader_epoch.value)},
                                         {"leader", std::to_string(leader.value)},
@@ -372,7 +385,44 @@ void ReplicaNode::run_reconciling(Fiber& fiber, NodeId leader, peer::Install ins
             break;
     }
     if (reconciling_epoch_ == leader_epoch) reconciling_epoch_.reset();
-    if (is_current() && store_.installed_epoch() == leader_epoch) confirm_install(leader, install);
+    if (is_done && is_current() && store_.installed_epoch() == leader_epoch)
+        confirm_install(leader, install);
+}
+
+// What the leader knows to be committed, and what was there when it was elected.
+static Sequence metadata_due(const peer::Install& install) {
+    Sequence due = install.metadata_commit_seq;
+    for (const peer::InstallBase& each : install.base) {
+        if (each.log == METADATA_LOG) due = std::max(due, each.end.last);
+    }
+    return due;
+}
+
+// Of an installed node: the rest may be in the leader's snapshot only, which no APPEND carries; or its own is in quarantine.
+bool ReplicaNode::lacks_metadata(const peer::Install& install) const {
+    const ReplicatedLog* metadata = logs_.find(METADATA_LOG);
+    if (metadata->is_closed()) return false;
+    // Bad in the middle, and in memory: it takes a new start to put it aside.
+    if (metadata->faulty_from() && metadata->end().last > Sequence(0)) return false;
+    return metadata->faulty_from() || metadata->end().last < metadata_due(install);
+}
+
+// What this node holds in a term in which it is installed is a beginning of the leader's log, or nothing: no need to look
+// for the last common record, and nothing to cut.
+Result<void> ReplicaNode::fill_metadata(Fiber& fiber, NodeId leader, const peer::Install& install) {
+    const LeaderEpoch leader_epoch = install.leader_epoch;
+    const LogEnd due{metadata_due(install), leader_epoch};
+    MORTAR_SOMETIMES(true, "node: metadata is fetched in a term in which it is installed");
+    MORTAR_TRY(catch_up_.fill(fiber, METADATA_LOG, {leader, leader_epoch, due}));
+    MORTAR_TRY(catch_up_.still(leader_epoch));
+    logs_.find(METADATA_LOG)->advance_commit(install.metadata_commit_seq);
+    // Partitions that were not open without it would pass for empty ones, were the mark gone before they are.
+    MORTAR_TRY(logs_.wait_for_catalog(fiber));
+    MORTAR_TRY(logs_.find(METADATA_LOG)->make_durable(fiber));
+    MORTAR_TRY(catch_up_.still(leader_epoch));
+    if (logs_.find(METADATA_LOG)->faulty_from()) return {};
+    // Whatever it had confirmed before it was lost, it holds again.
+    return store_.forget(fiber, METADATA_LOG);
 }
 
 Result<void> ReplicaNode::reconcile_all(Fiber& fiber, NodeId leader, const peer::Install& install) {

@@ -52,6 +52,22 @@ Result<void> ReplicaNode::repair_from(Fiber& fiber, PartitionKey key, NodeId nod
     return catch_up_.repair_in_place(fiber, key, {node, leader_epoch, end});
 }
 
+// This node said that it had synced the base, and holds less: an APPEND does not begin there. It is fetched, and counts for
+// nothing meanwhile.
+void ReplicaNode::check_base(const ReplicatedLog& log) {
+    const PartitionKey key = log.key();
+    const auto found = base_.find(key);
+    if (key == METADATA_LOG || found == base_.end() || log.is_closed()) return;
+    if (log.faulty_from() || aside_.contains(key) || log.end().last >= found->second.last) return;
+    env_.log.error("log_lost_records", {{"log", log_name(key)},
+                                        {"end", std::to_string(log.end().last.value)},
+                                        {"base", std::to_string(found->second.last.value)}});
+    MORTAR_SOMETIMES(true, "node: a log lost what it had installed");
+    aside_.insert(key);
+    follower_.leave_aside(key);
+    caretaker_.on_lost(key, log.end().last.next());
+}
+
 // A log that was left aside when this node was installed, or before it was restarted.
 Result<void> ReplicaNode::make_aside_level(Fiber& fiber, PartitionKey key) {
     const auto guard = MORTAR_TRY(reconciling_.lock(fiber));
@@ -61,6 +77,9 @@ Result<void> ReplicaNode::make_aside_level(Fiber& fiber, PartitionKey key) {
     const LogEnd end =
         MORTAR_TRY(requests_->epoch_end(fiber, leader, leader_epoch, key, leader_epoch));
     MORTAR_TRY(caretaker_.make_level(fiber, key, {leader, leader_epoch, end}));
+    // It holds what the leader holds, whatever it may have lost.
+    const ReplicatedLog* log = logs_.find(key);
+    if (log != nullptr && !log->faulty_from()) MORTAR_TRY(store_.forget(fiber, key));
     aside_.erase(key);
     follower_.take_again(key);
     return {};

@@ -92,8 +92,9 @@ class MemoryLog final : public ReplicatedLog {
     Sequence snapshot_through() const { return snapshot_through_; }
     Result<void> install_snapshot(ByteSpan bytes) {
         std::vector<Record> covered = MORTAR_TRY(parse(bytes, Sequence(1), LeaderEpoch()));
-        if (Sequence(covered.size()) <= commit_) return {};
+        if (Sequence(covered.size()) <= commit_ && !faulty_from_) return {};
         records = std::move(covered);
+        faulty_from_.reset();
         flushed_ = commit_ = snapshot_through_ = end().last;
         observer_->on_flushed(*this);
         return {};
@@ -111,12 +112,23 @@ class MemoryLog final : public ReplicatedLog {
     }
     Result<void> append_bytes(ByteSpan bytes) override {
         if (is_closed_) return make_error(ErrorCode::LOG_CLOSED);
-        if (faulty_from_) return make_error(ErrorCode::DAMAGED, "rotten");
+        if (faulty_from_ && !records.empty()) return make_error(ErrorCode::DAMAGED, "rotten");
         const std::vector<Record> parsed =
             MORTAR_TRY(parse(bytes, end().last.next(), end().leader_epoch));
+        faulty_from_.reset();
         records.insert(records.end(), parsed.begin(), parsed.end());
         wanted_->notify_all();
         return {};
+    }
+    // Of a node that is down: its folder is gone.
+    void lose_all() {
+        records.clear();
+        flushed_ = commit_ = snapshot_through_ = Sequence(0);
+    }
+    // As metadata does that cannot be trusted: it is moved aside, and the log may have held anything.
+    void quarantine() {
+        lose_all();
+        faulty_from_ = Sequence(1);
     }
     // The record is not what was written, and a read has met it.
     void rot(Sequence sequence) {

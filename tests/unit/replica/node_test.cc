@@ -601,6 +601,113 @@ TEST(ReplicaNode, a_node_that_was_away_takes_a_snapshot_of_the_term_under_way) {
     EXPECT_EQ(cluster.lines.find("not_installed"), std::string::npos) << cluster.lines;
 }
 
+// --- followers that cannot go on by APPENDs alone, in the epoch in which they are installed
+
+MemoryLog& metadata_of(Cluster::Node& node) {
+    return *node.logs.logs.at(METADATA_LOG);
+}
+
+void propose(Cluster& cluster, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+        metadata_of(cluster[0]).append(*cluster[0].office_epoch, "d" + std::to_string(i));
+    cluster.world.run_for(milliseconds(100));
+}
+
+void restart(Cluster::Node& node) {
+    node.sim.restart();
+    node.start(3);
+}
+
+// Nobody but the leader and this follower is there: what is committed is on its disk.
+void expect_confirms(Cluster& cluster, Cluster::Node& follower, LeaderEpoch leader_epoch) {
+    ASSERT_EQ(cluster.leader(), &cluster[0]) << cluster.lines;
+    EXPECT_EQ(*cluster[0].office_epoch, leader_epoch) << cluster.lines;
+    cluster.collect();
+    const std::size_t before = cluster.acknowledged.size();
+    cluster[follower.node_id == 1 ? 2 : 1].kill(false);
+    cluster.publish();
+    propose(cluster, 1);
+    cluster.world.run_for(milliseconds(500));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), before + 1) << cluster.lines;
+    cluster.expect_all_kept(follower.log());
+    EXPECT_EQ(metadata_of(follower).records, metadata_of(cluster[0]).records);
+    EXPECT_EQ(metadata_of(follower).commit_seq(), metadata_of(cluster[0]).end().last);
+    EXPECT_EQ(*cluster[0].office_epoch, leader_epoch);
+}
+
+TEST(StrandedFollower, that_returns_below_the_leaders_snapshot_fetches_it) {
+    Cluster cluster;
+    start_with_records(cluster);
+    const LeaderEpoch leader_epoch = *cluster.leader()->office_epoch;
+    propose(cluster, 3);
+    cluster[2].kill(false);
+    propose(cluster, 5);
+    metadata_of(cluster[0]).compact();
+    propose(cluster, 1);
+    restart(cluster[2]);
+    cluster.world.run_for(seconds(1));
+    expect_confirms(cluster, cluster[2], leader_epoch);
+    EXPECT_EQ(metadata_of(cluster[2]).cut_count, 0);
+}
+
+// It was never away, but slower than the leader's snapshots.
+TEST(StrandedFollower, that_falls_below_the_leaders_snapshot_fetches_it) {
+    Cluster cluster;
+    start_with_records(cluster);
+    const LeaderEpoch leader_epoch = *cluster.leader()->office_epoch;
+    cluster[2].sim.pause(seconds(1));
+    metadata_of(cluster[0]).append(leader_epoch, std::string(APPEND_IN_FLIGHT_BYTES, 'x'));
+    cluster.world.run_for(milliseconds(600));
+    propose(cluster, 5);
+    ASSERT_EQ(metadata_of(cluster[0]).commit_seq(), metadata_of(cluster[0]).end().last);
+    metadata_of(cluster[0]).compact();
+    cluster.world.run_for(seconds(2));
+    EXPECT_NE(cluster.lines.find("follower_needs_snapshot"), std::string::npos);
+    expect_confirms(cluster, cluster[2], leader_epoch);
+}
+
+TEST(StrandedFollower, whose_metadata_is_in_quarantine_fetches_it) {
+    for (const bool is_compacted : {false, true}) {
+        Cluster cluster;
+        start_with_records(cluster);
+        const LeaderEpoch leader_epoch = *cluster.leader()->office_epoch;
+        propose(cluster, 3);
+        if (is_compacted) metadata_of(cluster[0]).compact();
+        propose(cluster, 2);
+        cluster[2].kill(false);
+        metadata_of(cluster[2]).quarantine();
+        cluster[2].sim.restart();
+        cluster[2].sim.env().scheduler.spawn("mark", [&](Fiber& fiber) {
+            auto store = PromiseStore::open(fiber, cluster[2].sim.disk(), NodeId(2));
+            EXPECT_TRUE((*store)->mark(fiber, {LogMark{METADATA_LOG, true, {}}}).ok());
+            cluster[2].start(3);
+        });
+        cluster.world.run_for(seconds(1));
+        EXPECT_EQ(cluster[2].store->mark_of(METADATA_LOG), (LogMark{METADATA_LOG, false, {}}));
+        expect_confirms(cluster, cluster[2], leader_epoch);
+    }
+}
+
+TEST(StrandedFollower, that_lost_what_it_had_installed_fetches_it) {
+    Cluster cluster;
+    start_with_records(cluster);
+    // All of it was there before the epoch under way.
+    cluster[0].kill(false);
+    restart(cluster[0]);
+    cluster.world.run_for(seconds(2));
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() == &cluster[0]; }, seconds(60)));
+    cluster.world.run_for(seconds(1));
+    const LeaderEpoch leader_epoch = *cluster.leader()->office_epoch;
+    cluster[2].kill(false);
+    cluster[2].log().lose_all();
+    restart(cluster[2]);
+    cluster.world.run_for(seconds(4));
+    EXPECT_EQ(cluster[2].store->mark_of(LOG), (LogMark{LOG, false, {}}));
+    EXPECT_EQ(cluster.lines.find("follower_lost_records"), std::string::npos);
+    expect_confirms(cluster, cluster[2], leader_epoch);
+}
+
 // Kills, power losses and pauses at random; what was acknowledged stays, leases do not overlap.
 TEST(ReplicaNode, keeps_what_it_acknowledged_through_random_faults) {
     std::uint64_t acknowledged_total = 0;

@@ -13,6 +13,11 @@ std::string number(std::uint64_t value) {
     return std::to_string(value);
 }
 
+Error quorum_lost() {
+    return make_error(ErrorCode::QUORUM_LOST,
+                      "a majority of nodes does not confirm writes at present: retry later");
+}
+
 CareOptions care_options(const ReplicaOptions& options) {
     CareOptions care = options.care;
     care.has_peers = options.nodes.size() > 1;
@@ -183,7 +188,7 @@ Result<void> ReplicaNode::serve_term(Fiber& fiber, LeaderEpoch leader_epoch) {
     MORTAR_TRY(office_.take_office(fiber, leader_epoch));
     if (lost_) return {};
     in_office_ = true;
-    is_read_only_ = false;
+    overdue_.clear();
     known_leader_ = KnownLeader{options_.self, leader_epoch, true};
     env_.log.info("leader", {{"leader_epoch", number(leader_epoch.value)}});
     // Clients wait at the other nodes to hear where to go.
@@ -388,24 +393,37 @@ Result<void> ReplicaNode::check_publish() const {
                           "no follower can confirm: start or repair one, then retry");
     }
     MORTAR_TRY(check_lease());
-    return check_writable();
+    if (is_read_only()) return quorum_lost();
+    return {};
 }
 
 Result<void> ReplicaNode::check_settle() const {
-    MORTAR_TRY(check_lease());
-    return check_writable();
+    return check_lease();
 }
 
-// Read-only since a PUB waited too long, until something commits.
-Result<void> ReplicaNode::check_writable() const {
-    if (!is_read_only_ || leader_->last_commit_at() > read_only_since_) return {};
-    return make_error(ErrorCode::QUORUM_LOST,
-                      "a majority of nodes does not confirm writes at present: retry later");
+// A log that cannot commit refuses for itself alone. While the node is read-only every other log takes one record and no
+// more: whether it commits tells whether a majority confirms again.
+Result<void> ReplicaNode::check_append(const ReplicatedLog& log) const {
+    if (is_single()) return {};
+    MORTAR_TRY(check_leading());
+    if (!leader_->can_commit(log)) {
+        return make_error(ErrorCode::QUORUM_LOST,
+                          "too few whole copies of this partition are there: start or repair the "
+                          "other nodes, then retry");
+    }
+    const bool waits = log.commit_seq() < log.end().last;
+    if (is_overdue(log) || (waits && is_read_only())) return quorum_lost();
+    return {};
 }
 
-void ReplicaNode::on_quorum_timeout() {
-    if (is_single()) return;
-    is_read_only_ = true;
+void ReplicaNode::on_quorum_timeout(const ReplicatedLog& log) {
+    // A retry that waits for the same record tells nothing new.
+    if (is_single() || is_overdue(log)) return;
+    std::erase_if(overdue_, [this](const auto& each) {
+        const ReplicatedLog* other = logs_.find(each.first);
+        return other == nullptr || !is_overdue(*other);
+    });
+    overdue_[log.key()] = log.commit_seq();
     read_only_since_ = env_.clock.now();
 }
 
@@ -432,12 +450,27 @@ ReplicaStatus ReplicaNode::status() const {
         const bool is_soft =
             std::any_of(status.followers.begin(), status.followers.end(),
                         [](const FollowerStatus& follower) { return !follower.is_in_sync; });
-        status.quorum_state = !check_publish().ok() ? QuorumState::READ_ONLY
-                              : is_soft             ? QuorumState::SOFT
-                                                    : QuorumState::HEALTHY;
+        const bool is_writable = check_publish().ok() && !is_read_only();
+        status.quorum_state = !is_writable ? QuorumState::READ_ONLY
+                              : is_soft    ? QuorumState::SOFT
+                                           : QuorumState::HEALTHY;
     }
     return status;
 }
+bool ReplicaNode::is_overdue(const ReplicatedLog& log) const {
+    const auto found = overdue_.find(log.key());
+    return found != overdue_.end() && log.commit_seq() <= found->second;
+}
+
+// A PUB waited too long, and nothing was committed since. One that only lacks copies of its own log says nothing of others.
+bool ReplicaNode::is_read_only() const {
+    if (leader_ == nullptr || leader_->last_commit_at() > read_only_since_) return false;
+    return std::any_of(overdue_.begin(), overdue_.end(), [this](const auto& each) {
+        const ReplicatedLog* log = logs_.find(each.first);
+        return log != nullptr && is_overdue(*log) && leader_->can_commit(*log);
+    });
+}
+
 
 // --- logs of this node
 
@@ -483,3 +516,4 @@ void ReplicaNode::on_retired(PartitionKey key) {
 }
 
 }  // namespace mortar
+    overdue_.erase(key);

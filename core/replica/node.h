@@ -12,6 +12,7 @@
 // Source:   design 4, contract R3, R4, 8 (levels, timing).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -94,8 +95,11 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     // And something can be expected to commit: a PUB, or what settles a message.
     Result<void> check_publish() const;
     Result<void> check_settle() const;
-    // A PUB was not committed in time: read-only until something commits.
-    void on_quorum_timeout();
+    // Besides check_publish, of one log: what is appended to it can be expected to commit.
+    Result<void> check_append(const ReplicatedLog& log) const;
+    // A PUB to this log was not committed in time: it takes nothing until something of it commits, the node is read-only
+    // until something commits.
+    void on_quorum_timeout(const ReplicatedLog& log);
     // A cluster of one: a PUB is acknowledged as LOCAL.
     bool is_single() const { return options_.nodes.size() == 1; }
     ReplicaStatus status() const;
@@ -159,7 +163,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> on_snapshot(Fiber& fiber, peer::PeerChannel& channel,
                              const peer::Snapshot& question);
     void on_refused(NodeId node, const peer::Refused& refused);
-    Result<void> check_writable() const;
+    bool is_overdue(const ReplicatedLog& log) const;
+    bool is_read_only() const;
     void refuse(peer::PeerChannel& channel, peer::Op op) const;
     Result<bool> adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_epoch);
     void note_epoch(LeaderEpoch seen);
@@ -204,7 +209,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     bool lost_ = false;            // of the term under way
     bool hands_over_ = false;      // to a preferred leader that is in sync
     bool wants_election_ = false;  // a node refused to be installed in this term
-    bool is_read_only_ = false;
+    // A PUB waited too long, while so much was committed; since when, of the latest log for which that is so.
+    std::map<PartitionKey, Sequence> overdue_;
     MonoTime read_only_since_{};
     MonoTime not_before_{};        // after a failed try
     MonoTime election_seen_at_{};  // one began, as far as this node knows

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "core/env/env.h"
@@ -61,6 +62,8 @@ class Election {
              peer::PeerRoster* peers, CatchUp& catch_up, Caretaker& caretaker, Mutex& moving);
 
     Result<bool> pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch);
+    // After one that had too few votes, for the operator: whose are missing, and why.
+    std::string missing_votes() const;
     // on_majority: promises came in; from here on the followers must hear this node as a leader.
     Result<ElectionWon> run(Fiber& fiber, LeaderEpoch leader_epoch,
                             const std::function<void()>& on_majority);

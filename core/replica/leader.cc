@@ -442,6 +442,7 @@ std::size_t Leader::installed_count() const {
 bool Leader::is_majority_installed() const {
     return installed_count() > (followers_.size() + 1) / 2;
 }
+
 bool Leader::can_commit(const ReplicatedLog& log) const {
     const auto state = states_.find(log.key());
     std::size_t count = log.faulty_from().has_value() ? 0 : 1;
@@ -451,7 +452,6 @@ bool Leader::can_commit(const ReplicatedLog& log) const {
     }
     return count > (followers_.size() + 1) / 2;
 }
-
 
 std::vector<FollowerStatus> Leader::followers() const {
     std::vector<FollowerStatus> all;

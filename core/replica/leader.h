@@ -75,10 +75,10 @@ class Leader {
     void on_tick();
 
     bool is_majority_installed() const;
-    // The latest commit of anything; 0 before the first.
-    MonoTime last_commit_at() const { return last_commit_at_; }
     // A majority of nodes is there whose copies of this log count.
     bool can_commit(const ReplicatedLog& log) const;
+    // The latest commit of anything; 0 before the first.
+    MonoTime last_commit_at() const { return last_commit_at_; }
     std::vector<FollowerStatus> followers() const;
     // Everything appended here is confirmed by this follower.
     bool has_all(NodeId node) const;

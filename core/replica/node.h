@@ -40,6 +40,13 @@ inline constexpr Duration LEADER_HOPE = milliseconds(1000);
 inline constexpr Duration HAND_OVER_TIMEOUT = milliseconds(500);
 // A candidate that lost, or a step that failed, waits for 0..this before the next try.
 inline constexpr Duration ELECTION_BACKOFF = milliseconds(200);
+// While elections end UNCLEAN over the same copies: so long between two of them, first and at most. Each costs an epoch of
+// LEADER_EPOCH_MAX; at this rate they last for years.
+inline constexpr Duration UNCLEAN_BACKOFF_MIN = milliseconds(250);
+inline constexpr Duration UNCLEAN_BACKOFF_MAX = seconds(5);
+// Why there is no leader is a line in the log at most so often: the same words, other words.
+inline constexpr Duration TROUBLE_REPEAT = seconds(10);
+inline constexpr Duration TROUBLE_SPACING = seconds(1);
 // Without a majority that answers heartbeats an installed leader gives up its term after so long.
 inline constexpr Duration INSTALL_PATIENCE = seconds(2);
 inline constexpr std::uint32_t SNAPSHOT_PART_BYTES_MAX = 1u << 20;
@@ -74,7 +81,7 @@ struct ReplicaStatus {
     MonoTime lease_until;        // of a leader, by its own clock
     QuorumState quorum_state = QuorumState::READ_ONLY;
     bool is_blank = false;
-    std::optional<Error> trouble;  // why the latest election did not give a leader
+    std::optional<Error> trouble;  // while no leader is known: why the latest election gave none
     std::vector<FollowerStatus> followers;
 };
 
@@ -130,6 +137,10 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> wait_to_stand(Fiber& fiber);
     MonoTime stand_at() const;
     void back_off();
+    void back_off_unclean(const Error& obstacle);
+    // Somebody answers who did not: an election may end otherwise now.
+    void end_unclean_backoff();
+    void tell_trouble(std::string_view event, const Error& trouble);
     Result<void> stand(Fiber& fiber);
     Result<void> lead(Fiber& fiber, ElectionWon won);
     Result<void> serve_term(Fiber& fiber, LeaderEpoch leader_epoch);
@@ -214,6 +225,12 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     MonoTime read_only_since_{};
     MonoTime not_before_{};        // after a failed try
     MonoTime election_seen_at_{};  // one began, as far as this node knows
+    // Of the latest election that ended UNCLEAN; empty when something changed since.
+    std::string unclean_obstacle_;
+    Duration unclean_backoff_{};
+    MonoTime unclean_until_{};
+    std::string told_trouble_;
+    MonoTime trouble_told_at_{};
     LeaderEpoch highest_seen_;
     std::optional<KnownLeader> known_leader_;
     std::optional<Error> trouble_;

@@ -55,6 +55,10 @@ void Publisher::handle_pub(const wire::Pub& pub, Reply reply) {
     const Result<void> room =
         admission_.check_room(partition, record_bytes(pub.key.size(), pub.value.size()));
     if (!room.ok()) return reply.error(room.error());
+    if (term_.check_append) {
+        const Result<void> allowed = term_.check_append(partition);
+        if (!allowed.ok()) return reply.error(allowed.error());
+    }
     if (verdict.kind != WindowVerdict::Kind::NEXT) return reply.error(window_error(verdict));
 
     // Still stage 2: into the log's buffer and the window, in one step that nothing can come
@@ -165,10 +169,10 @@ void Publisher::answer_overdue(Fiber& fiber) {
                                                     : env_.scheduler.sleep_until(fiber, deadline);
         if (!woken.ok()) return;
         const MonoTime now = env_.clock.now();
-        bool any_overdue = false;
-        for (const PartitionKey key : waiting_)
-            any_overdue |= answer_overdue_of(*partitions_.find(key), now);
-        if (any_overdue && term_.on_overdue) term_.on_overdue();
+        for (const PartitionKey key : waiting_) {
+            Partition& partition = *partitions_.find(key);
+            if (answer_overdue_of(partition, now) && term_.on_overdue) term_.on_overdue(partition);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //           flush answers all that it covered, in order. One fiber answers what took longer than
 //           quorum_timeout, another samples disk space. One object a term of this node as leader.
 // Owns:     admission, counters. Pending PUBs stand in their Partition.
-// Errors:   answered through Reply: what Admission says; SEQ_GAP, SEQ_EXPIRED; READ_ONLY_DEGRADED
+// Errors:   answered through Reply: what Admission and the term say; SEQ_GAP, SEQ_EXPIRED; READ_ONLY_DEGRADED
 //           when the flush took too long or the log failed meanwhile (the record may still be
 //           committed: the idempotent retry gets its sequence); PRODUCER_EPOCH_STALE when the term
 //           ended meanwhile (the same).
@@ -33,8 +33,10 @@ class Publisher : public PartitionObserver {
     struct Term {
         LeaderEpoch leader_epoch;
         wire::Durability durability = wire::Durability::LOCAL;  // what an OK stands for
-        std::function<void()> on_overdue;                       // a PUB was not committed in time
+        std::function<void(const Partition&)> on_overdue;       // a PUB was not committed in time
         ProducePace* pace = nullptr;  // outlives the term; none where nobody can be held back
+        // What is appended here can be expected to commit; absent: always.
+        std::function<Result<void>(const Partition&)> check_append;
     };
     Publisher(Env& env, const MetadataLog& metadata, PartitionTable& partitions, Term term);
     ~Publisher() override;

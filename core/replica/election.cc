@@ -1,5 +1,7 @@
 #include "core/replica/election.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -117,6 +119,32 @@ Result<bool> Election::pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch) {
         if (waited.is(ErrorCode::TIMED_OUT)) return false;
         if (!waited.ok()) return waited.error();
     }
+}
+
+std::string Election::missing_votes() const {
+    std::string silent;
+    std::string others;
+    bool is_all_blank = store_.is_blank();
+    const auto add = [](std::string& text, NodeId node, std::string_view what) {
+        text += fmt::format("{}node {}{}", text.empty() ? "" : ", ", node.value, what);
+    };
+    if (store_.is_blank()) add(others, options_.self, " is blank");
+    for (const NodeId node : options_.nodes) {
+        if (node == options_.self) continue;
+        const auto vote = votes_.find(node);
+        if (vote == votes_.end()) {
+            add(silent, node, " does not answer");
+            continue;
+        }
+        is_all_blank = is_all_blank && vote->second.is_blank;
+        if (vote->second.is_blank) add(others, node, " is blank");
+        if (!vote->second.is_yes)
+            add(others, node, " votes for nobody: it hears a leader, or started a moment ago");
+    }
+    if (is_all_blank && !silent.empty())
+        return fmt::format("the first start needs all {} nodes: {}", options_.nodes.size(), silent);
+    return fmt::format("too few nodes vote: {}{}{}", silent,
+                       silent.empty() || others.empty() ? "" : ", ", others);
 }
 
 Result<ElectionWon> Election::run(Fiber& fiber, LeaderEpoch leader_epoch,

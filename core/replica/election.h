@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "core/env/env.h"
@@ -63,6 +64,8 @@ class Election {
     // LOG_CLOSED: this node cannot lead now, and does not stand.
     Result<void> check_open() const;
     Result<bool> pre_vote(Fiber& fiber, LeaderEpoch candidate_epoch);
+    // After one that had too few votes, for the operator: whose are missing, and why.
+    std::string missing_votes() const;
     // may_vote: this node for itself. on_majority: promises came in; from here on the followers must hear this node as a
     // leader.
     Result<ElectionWon> run(Fiber& fiber, LeaderEpoch leader_epoch,

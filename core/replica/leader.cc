@@ -73,7 +73,6 @@ void Leader::on_retired(PartitionKey key) {
         const Progress& progress = found->second.progress[i];
         for (const InFlight& in_flight : progress.unconfirmed)
             follower.in_flight_bytes -= in_flight.size_bytes;
-        if (!follower.is_installed) continue;
         follower.lag_records -= sequence_distance(progress.flushed, found->second.counted_end);
         follower.work.notify_all();
     }
@@ -88,9 +87,8 @@ void Leader::count_appended(ReplicatedLog& log, LogState& state) {
     const std::uint64_t count = sequence_distance(state.counted_end, end);
     state.counted_end = end;
     appended_count_ += count;
-    for (const auto& follower : followers_) {
-        if (follower->is_installed) follower->lag_records += count;
-    }
+    for (const auto& follower : followers_)
+        follower->lag_records += count;
 }
 
 // The highest sequence that a majority has: of n + 1 nodes, the one at place (n + 1) / 2 from the top.
@@ -138,12 +136,13 @@ void Leader::on_installed(NodeId node, const peer::Installed& installed) {
         Progress& progress = state.progress[index];
         const auto position = positions.find(key);
         const Sequence base = base_of(key).last;
+        const Sequence confirmed = progress.flushed;
         progress.takes_nothing =
             position != positions.end() && position->second == peer::TAKES_NOTHING;
         if (progress.takes_nothing) {
             progress.sent = base;
             progress.flushed = Sequence(0);
-            follower->lag_records += sequence_distance(progress.flushed, state.counted_end);
+            follower->lag_records += sequence_distance(progress.flushed, confirmed);
             continue;
         }
         progress.sent = position == positions.end() ? base : position->second.last;
@@ -168,7 +167,8 @@ void Leader::on_installed(NodeId node, const peer::Installed& installed) {
                             {"position", std::to_string(progress.sent.value)}});
             progress.sent = log->end().last;
         }
-        follower->lag_records += sequence_distance(progress.flushed, state.counted_end);
+        // Wraps around when it takes from 0 up to the base: so the sum is right both ways.
+        follower->lag_records += sequence_distance(progress.flushed, confirmed);
         if (progress.sent < log->end().last) enqueue(index, key, progress);
         owe_commit(index, key, progress);
     }
@@ -260,7 +260,6 @@ void Leader::end_install(std::size_t index) {
     follower.queue.clear();
     follower.commits.clear();
     follower.in_flight_bytes = 0;
-    follower.lag_records = 0;
     follower.in_sync_since = NEVER;
     for (auto& [key, state] : states_) {
         Progress& progress = state.progress[index];
@@ -464,6 +463,16 @@ std::size_t Leader::installed_count() const {
 
 bool Leader::is_majority_installed() const {
     return installed_count() > (followers_.size() + 1) / 2;
+}
+
+bool Leader::can_commit(const ReplicatedLog& log) const {
+    const auto state = states_.find(log.key());
+    std::size_t count = log.faulty_from().has_value() ? 0 : 1;
+    for (std::size_t i = 0; i < followers_.size(); ++i) {
+        const bool takes = state == states_.end() || !state->second.progress[i].takes_nothing;
+        if (followers_[i]->is_installed && takes) ++count;
+    }
+    return count > (followers_.size() + 1) / 2;
 }
 
 std::vector<FollowerStatus> Leader::followers() const {

@@ -43,8 +43,10 @@ struct FollowerStatus {
     NodeId node_id;
     bool is_connected = false;
     bool is_installed = false;
-    bool is_in_sync = false;            // within the soft gap
-    std::uint64_t lag_records = 0;      // appended here and not confirmed, over all logs
+    bool is_in_sync = false;  // within the soft gap
+    // Appended here and not confirmed, over all logs. Of one that was not installed in this term yet: at least, since what
+    // it lacks of older terms is not known.
+    std::uint64_t lag_records = 0;
     std::uint64_t confirmed_bytes = 0;  // of records sent to it and confirmed in this term
     MonoTime in_sync_since = NEVER;     // NEVER while it is not
 };
@@ -76,6 +78,8 @@ class Leader {
     void on_tick();
 
     bool is_majority_installed() const;
+    // A majority of nodes is there whose copies of this log count.
+    bool can_commit(const ReplicatedLog& log) const;
     // The latest commit of anything; 0 before the first.
     MonoTime last_commit_at() const { return last_commit_at_; }
     std::vector<FollowerStatus> followers() const;

@@ -13,6 +13,11 @@ std::string number(std::uint64_t value) {
     return std::to_string(value);
 }
 
+Error quorum_lost() {
+    return make_error(ErrorCode::QUORUM_LOST,
+                      "a majority of nodes does not confirm writes at present: retry later");
+}
+
 CareOptions care_options(const ReplicaOptions& options) {
     CareOptions care = options.care;
     care.has_peers = options.nodes.size() > 1;
@@ -61,11 +66,11 @@ Result<void> ReplicaNode::run(Fiber& fiber) {
         if (result.ok()) continue;
         if (result.is(ErrorCode::CANCELLED)) break;
         trouble_ = result.error();
-        env_.log.warn("election_failed", {{"leader_epoch", number(highest_seen_.value)},
-                                          {"reason", trouble_->to_string()}});
+        tell_trouble("election_failed", *trouble_);
         // A cluster of one has nobody to wait for: what failed is its own disk.
         if (is_single()) break;
         back_off();
+        if (result.is(ErrorCode::UNCLEAN_ELECTION_REJECTED)) back_off_unclean(*trouble_);
         // Somebody whose copies are whole goes first.
         if (result.is(ErrorCode::DAMAGED) || result.is(ErrorCode::DIVERGENT_COMMITTED))
             not_before_ = env_.clock.now() + ELECTION_TIMEOUT * 2;
@@ -96,7 +101,7 @@ Result<void> ReplicaNode::wait_to_stand(Fiber& fiber) {
 }
 
 MonoTime ReplicaNode::stand_at() const {
-    const MonoTime free_at = std::max(follower_lease_.expires_at(), not_before_);
+    const MonoTime free_at = std::max({follower_lease_.expires_at(), not_before_, unclean_until_});
     return free_at + ELECTION_DELAY_PER_RANK * static_cast<std::int64_t>(rank_of(options_.self));
 }
 
@@ -108,6 +113,32 @@ std::size_t ReplicaNode::rank_of(NodeId node) const {
 void ReplicaNode::back_off() {
     not_before_ = env_.clock.now() + microseconds(jitter_.between(0, ELECTION_BACKOFF.to_us()));
     role_ = Role::FOLLOWER;
+}
+
+void ReplicaNode::back_off_unclean(const Error& obstacle) {
+    const bool is_same = unclean_obstacle_ == obstacle.detail;
+    unclean_obstacle_ = obstacle.detail;
+    unclean_backoff_ =
+        is_same ? std::min(unclean_backoff_ * 2, UNCLEAN_BACKOFF_MAX) : UNCLEAN_BACKOFF_MIN;
+    unclean_until_ = env_.clock.now() + unclean_backoff_;
+    MORTAR_SOMETIMES(unclean_backoff_ == UNCLEAN_BACKOFF_MAX, "node: waits long after UNCLEAN");
+}
+
+void ReplicaNode::end_unclean_backoff() {
+    unclean_obstacle_.clear();
+    unclean_until_ = {};
+    changed_.notify_all();
+}
+
+void ReplicaNode::tell_trouble(std::string_view event, const Error& trouble) {
+    const MonoTime now = env_.clock.now();
+    std::string reason = trouble.to_string();
+    const Duration apart = reason == told_trouble_ ? TROUBLE_REPEAT : TROUBLE_SPACING;
+    if (!told_trouble_.empty() && now < trouble_told_at_ + apart) return;
+    trouble_told_at_ = now;
+    told_trouble_ = std::move(reason);
+    env_.log.warn(event,
+                  {{"leader_epoch", number(highest_seen_.value)}, {"reason", told_trouble_}});
 }
 
 Result<void> ReplicaNode::stand(Fiber& fiber) {
@@ -123,9 +154,10 @@ Result<void> ReplicaNode::stand(Fiber& fiber) {
         const LeaderEpoch candidate_epoch = std::max(highest_seen_, store_.promised_epoch()).next();
         const bool has_votes = MORTAR_TRY(election_.pre_vote(fiber, candidate_epoch));
         if (!has_votes) {
-            trouble_ = make_error(ErrorCode::ELECTION_TIMEOUT,
-                                  "too few nodes answer, or they hear a leader");
             back_off();
+            if (hears_leader()) return {};
+            trouble_ = make_error(ErrorCode::ELECTION_TIMEOUT, election_.missing_votes());
+            tell_trouble("election_not_begun", *trouble_);
             return {};
         }
         // A leader may have been heard while the votes came in.
@@ -144,6 +176,8 @@ Result<void> ReplicaNode::stand(Fiber& fiber) {
         return std::move(won).error();
     }
     trouble_.reset();
+    unclean_obstacle_.clear();
+    unclean_until_ = {};
     return lead(fiber, std::move(won).value());
 }
 
@@ -191,7 +225,7 @@ Result<void> ReplicaNode::serve_term(Fiber& fiber, LeaderEpoch leader_epoch) {
     MORTAR_TRY(office_.take_office(fiber, leader_epoch));
     if (lost_) return {};
     in_office_ = true;
-    is_read_only_ = false;
+    overdue_.clear();
     known_leader_ = KnownLeader{options_.self, leader_epoch, true};
     env_.log.info("leader", {{"leader_epoch", number(leader_epoch.value)}});
     // Clients wait at the other nodes to hear where to go.
@@ -395,26 +429,53 @@ Result<void> ReplicaNode::check_publish() const {
         return make_error(ErrorCode::IN_SYNC_REPLICAS_NOT_ENOUGH,
                           "no follower can confirm: start or repair one, then retry");
     }
-    MORTAR_TRY(check_lease());
-    return check_writable();
+    return check_lease();
 }
 
 Result<void> ReplicaNode::check_settle() const {
     MORTAR_TRY(check_lease());
-    return check_writable();
+    if (is_read_only()) return quorum_lost();
+    return {};
 }
 
-// Read-only since a PUB waited too long, until something commits.
-Result<void> ReplicaNode::check_writable() const {
-    if (!is_read_only_ || leader_->last_commit_at() > read_only_since_) return {};
-    return make_error(ErrorCode::QUORUM_LOST,
-                      "a majority of nodes does not confirm writes at present: retry later");
+// A log that cannot commit refuses for itself alone. While the node is read-only every other log takes one record and no
+// more: whether it commits tells whether a majority confirms again.
+Result<void> ReplicaNode::check_append(const ReplicatedLog& log) const {
+    if (is_single()) return {};
+    MORTAR_TRY(check_leading());
+    if (!leader_->can_commit(log)) {
+        return make_error(ErrorCode::QUORUM_LOST,
+                          "too few whole copies of this partition are there: start or repair the "
+                          "other nodes, then retry");
+    }
+    const bool waits = log.commit_seq() < log.end().last;
+    if (is_overdue(log) || (waits && is_read_only())) return quorum_lost();
+    return {};
 }
 
-void ReplicaNode::on_quorum_timeout() {
-    if (is_single()) return;
-    is_read_only_ = true;
+void ReplicaNode::on_quorum_timeout(const ReplicatedLog& log) {
+    // A retry that waits for the same record tells nothing new.
+    if (is_single() || is_overdue(log)) return;
+    std::erase_if(overdue_, [this](const auto& each) {
+        const ReplicatedLog* other = logs_.find(each.first);
+        return other == nullptr || !is_overdue(*other);
+    });
+    overdue_[log.key()] = log.commit_seq();
     read_only_since_ = env_.clock.now();
+}
+
+bool ReplicaNode::is_overdue(const ReplicatedLog& log) const {
+    const auto found = overdue_.find(log.key());
+    return found != overdue_.end() && log.commit_seq() <= found->second;
+}
+
+// A PUB waited too long, and nothing was committed since. One that only lacks copies of its own log says nothing of others.
+bool ReplicaNode::is_read_only() const {
+    if (leader_ == nullptr || leader_->last_commit_at() > read_only_since_) return false;
+    return std::any_of(overdue_.begin(), overdue_.end(), [this](const auto& each) {
+        const ReplicatedLog* log = logs_.find(each.first);
+        return log != nullptr && is_overdue(*log) && leader_->can_commit(*log);
+    });
 }
 
 ReplicaStatus ReplicaNode::status() const {
@@ -440,9 +501,10 @@ ReplicaStatus ReplicaNode::status() const {
         const bool is_soft =
             std::any_of(status.followers.begin(), status.followers.end(),
                         [](const FollowerStatus& follower) { return !follower.is_in_sync; });
-        status.quorum_state = !check_publish().ok() ? QuorumState::READ_ONLY
-                              : is_soft             ? QuorumState::SOFT
-                                                    : QuorumState::HEALTHY;
+        const bool is_writable = check_publish().ok() && !is_read_only();
+        status.quorum_state = !is_writable ? QuorumState::READ_ONLY
+                              : is_soft    ? QuorumState::SOFT
+                                           : QuorumState::HEALTHY;
     }
     return status;
 }
@@ -489,6 +551,7 @@ void ReplicaNode::on_opened(ReplicatedLog& log) {
 void ReplicaNode::on_retired(PartitionKey key) {
     caretaker_.on_retired(key);
     aside_.erase(key);
+    overdue_.erase(key);
     if (leader_ != nullptr) leader_->on_retired(key);
 }
 

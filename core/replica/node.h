@@ -12,6 +12,7 @@
 // Source:   design 4, contract R3, R4, 8 (levels, timing).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -39,6 +40,13 @@ inline constexpr Duration LEADER_HOPE = milliseconds(1000);
 inline constexpr Duration HAND_OVER_TIMEOUT = milliseconds(500);
 // A candidate that lost, or a step that failed, waits for 0..this before the next try.
 inline constexpr Duration ELECTION_BACKOFF = milliseconds(200);
+// While elections end UNCLEAN over the same copies: so long between two of them, first and at most. Each costs an epoch of
+// LEADER_EPOCH_MAX; at this rate they last for years.
+inline constexpr Duration UNCLEAN_BACKOFF_MIN = milliseconds(250);
+inline constexpr Duration UNCLEAN_BACKOFF_MAX = seconds(5);
+// Why there is no leader is a line in the log at most so often: the same words, other words.
+inline constexpr Duration TROUBLE_REPEAT = seconds(10);
+inline constexpr Duration TROUBLE_SPACING = seconds(1);
 // Without a majority that answers heartbeats an installed leader gives up its term after so long.
 inline constexpr Duration INSTALL_PATIENCE = seconds(2);
 inline constexpr std::uint32_t SNAPSHOT_PART_BYTES_MAX = 1u << 20;
@@ -73,7 +81,7 @@ struct ReplicaStatus {
     MonoTime lease_until;        // of a leader, by its own clock
     QuorumState quorum_state = QuorumState::READ_ONLY;
     bool is_blank = false;
-    std::optional<Error> trouble;  // why the latest election did not give a leader
+    std::optional<Error> trouble;  // while no leader is known: why the latest election gave none
     std::vector<FollowerStatus> followers;
 };
 
@@ -94,8 +102,11 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     // And something can be expected to commit: a PUB, or what settles a message.
     Result<void> check_publish() const;
     Result<void> check_settle() const;
-    // A PUB was not committed in time: read-only until something commits.
-    void on_quorum_timeout();
+    // Besides check_publish, of one log: what is appended to it can be expected to commit.
+    Result<void> check_append(const ReplicatedLog& log) const;
+    // A PUB to this log was not committed in time: it takes nothing until something of it commits, the node is read-only
+    // until something commits.
+    void on_quorum_timeout(const ReplicatedLog& log);
     // A cluster of one: a PUB is acknowledged as LOCAL.
     bool is_single() const { return options_.nodes.size() == 1; }
     ReplicaStatus status() const;
@@ -126,6 +137,10 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> wait_to_stand(Fiber& fiber);
     MonoTime stand_at() const;
     void back_off();
+    void back_off_unclean(const Error& obstacle);
+    // Somebody answers who did not: an election may end otherwise now.
+    void end_unclean_backoff();
+    void tell_trouble(std::string_view event, const Error& trouble);
     Result<void> stand(Fiber& fiber);
     Result<void> lead(Fiber& fiber, ElectionWon won);
     Result<void> serve_term(Fiber& fiber, LeaderEpoch leader_epoch);
@@ -159,7 +174,8 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     Result<void> on_snapshot(Fiber& fiber, peer::PeerChannel& channel,
                              const peer::Snapshot& question);
     void on_refused(NodeId node, const peer::Refused& refused);
-    Result<void> check_writable() const;
+    bool is_overdue(const ReplicatedLog& log) const;
+    bool is_read_only() const;
     void refuse(peer::PeerChannel& channel, peer::Op op) const;
     Result<bool> adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_epoch);
     void note_epoch(LeaderEpoch seen);
@@ -207,10 +223,17 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     bool lost_ = false;            // of the term under way
     bool hands_over_ = false;      // to a preferred leader that is in sync
     bool wants_election_ = false;  // a node refused to be installed in this term
-    bool is_read_only_ = false;
+    // A PUB waited too long, while so much was committed; since when, of the latest log for which that is so.
+    std::map<PartitionKey, Sequence> overdue_;
     MonoTime read_only_since_{};
     MonoTime not_before_{};        // after a failed try
     MonoTime election_seen_at_{};  // one began, as far as this node knows
+    // Of the latest election that ended UNCLEAN; empty when something changed since.
+    std::string unclean_obstacle_;
+    Duration unclean_backoff_{};
+    MonoTime unclean_until_{};
+    std::string told_trouble_;
+    MonoTime trouble_told_at_{};
     LeaderEpoch highest_seen_;
     std::optional<KnownLeader> known_leader_;
     std::optional<Error> trouble_;

@@ -32,6 +32,7 @@ void ReplicaNode::on_channel_up(peer::PeerChannel& channel) {
             bulk_from_[channel.peer()] = &channel;
         }
     }
+    end_unclean_backoff();
     changed_.notify_all();
 }
 
@@ -46,6 +47,7 @@ void ReplicaNode::on_channel_down(peer::PeerChannel& channel) {
             follower_.on_channel_down(channel);
         }
     }
+    end_unclean_backoff();
     changed_.notify_all();
 }
 
@@ -110,6 +112,8 @@ Result<void> ReplicaNode::on_answer(peer::PeerChannel& channel, Op op, ByteSpan 
             return {};
         }
         case Op::PROMISE:
+            // Too late for an election that has ended without it, the next one may hear it.
+            if (role_ == Role::FOLLOWER) end_unclean_backoff();
             election_.on_promise(node, MORTAR_TRY(peer::decode<peer::PromiseGiven>(payload)));
             return {};
         case Op::INSTALLED: {
@@ -217,10 +221,14 @@ Result<void> ReplicaNode::on_heartbeat(Fiber& fiber, peer::PeerChannel& channel,
     }
     if (!follower_lease_.on_heard(heartbeat.leader_epoch, env_.clock.now())) return {};
     const KnownLeader known{leader, heartbeat.leader_epoch, heartbeat.is_in_office};
+    if (known.is_in_office) {
+        trouble_.reset();
+        unclean_obstacle_.clear();
+        unclean_until_ = {};
+    }
     if (!known_leader_ || known_leader_->leader_epoch != known.leader_epoch ||
         known_leader_->is_in_office != known.is_in_office) {
         known_leader_ = known;
-        trouble_.reset();
         changed_.notify_all();
     }
     peer::HeartbeatOk answer;

@@ -92,6 +92,15 @@ Result<void> ReplicaNode::leave_aside(Fiber& fiber, PartitionKey key, const Erro
     if (log == nullptr) return {};
     const bool is_divergent = error.code == ErrorCode::DIVERGENT_COMMITTED;
     const bool is_unrepaired = log->faulty_from() && !is_of_the_moment(error.code);
+    if (error.code == ErrorCode::DAMAGED && !log->faulty_from()) {
+        // Left aside it would be marked faulty in the new installed_epoch, and with the leader's that makes two: no election
+        // could go on, though the whole copy of an older epoch is only away.
+        return make_error(ErrorCode::DAMAGED,
+                          log_name(key) + ": node " + std::to_string(store_.promised_to().value) +
+                              " leads, but its copy is damaged: start another node that holds it "
+                              "whole (" +
+                              error.detail + ")");
+    }
     if (!is_divergent && !is_unrepaired) return error;
     const LogMark mark{key, false, log->faulty_from() ? *log->faulty_from() : log->commit_seq()};
     env_.log.error(

@@ -30,7 +30,8 @@ Result<void> LeaderOffice::take_office(Fiber& fiber, LeaderEpoch leader_epoch) {
     Publisher::Term term;
     term.leader_epoch = leader_epoch;
     term.durability = replica_->is_single() ? wire::Durability::LOCAL : wire::Durability::QUORUM;
-    term.on_overdue = [this] { replica_->on_quorum_timeout(); };
+    term.check_append = [this](const Partition& log) { return replica_->check_append(log); };
+    term.on_overdue = [this](const Partition& log) { replica_->on_quorum_timeout(log); };
     term.pace = pace_.get();
     publisher_ = std::make_unique<Publisher>(env_, metadata_, partitions_, std::move(term));
     declare_ = std::make_unique<DeclareHandler>(metadata_, partitions_, keeper_,

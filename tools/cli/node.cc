@@ -35,7 +35,8 @@ int print_node(Fiber& fiber, Session& session, std::initializer_list<const char*
         line += as_column(row[column]);
     }
     // Not a column: those are frozen. Why there is no leader, with its number in the registry (0x600b, 0x600c).
-    const std::string trouble = node.value("trouble", std::string());
+    const bool has_leader = node.contains("leader_id") && !node.at("leader_id").is_null();
+    const std::string trouble = has_leader ? std::string() : node.value("trouble", std::string());
     if (!trouble.empty()) {
         const int code = node.value("trouble_code", ordered_json(0)).get<int>();
         fmt::print(stderr, "mortarmq: no leader was elected: {:#06x} {}\n", code, trouble);

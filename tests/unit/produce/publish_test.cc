@@ -31,6 +31,16 @@ struct PublishWorld : FakeWorld {
     }
     ~PublishWorld() { scheduler.kill_all(); }
 
+    Publisher::Term term() {
+        Publisher::Term term;
+        term.leader_epoch = LeaderEpoch(9);
+        term.check_append = [this](const Partition&) -> Result<void> {
+            if (append_error) return make_error(*append_error);
+            return {};
+        };
+        term.on_overdue = [this](const Partition& late) { overdue.push_back(late.key()); };
+        return term;
+    }
     void reconnect() {
         outbox = std::make_unique<Outbox>();
         queue = std::make_shared<ReplyQueue>(*outbox);
@@ -70,7 +80,9 @@ struct PublishWorld : FakeWorld {
                              return logs.open(fiber, folder);
                          }};
     SoleNode sole_node;
-    Publisher publisher{env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}}};
+    std::optional<ErrorCode> append_error;  // what the term says of every log
+    std::vector<PartitionKey> overdue;      // what the term was told
+    Publisher publisher{env, metadata, table, term()};
     std::unique_ptr<Outbox> outbox;
     std::shared_ptr<ReplyQueue> queue;
 };
@@ -248,6 +260,32 @@ TEST(Contract, R2_slow_flush_is_answered_6002_and_the_retry_gets_the_original) {
     EXPECT_TRUE(world.answers().empty());
     world.pass(milliseconds(1));
     EXPECT_EQ(world.only_answer().code, ErrorCode::READ_ONLY_DEGRADED);
+}
+
+TEST(Publish, asks_the_term_before_anything_new_is_appended) {
+    PublishWorld world;
+    world.pub(5, 1);
+    world.fake_log().flush();
+    world.pub(5, 2);
+    EXPECT_EQ(world.only_answer().pub.sequence, Sequence(1));
+    const std::unique_ptr<Outbox> first_connection = std::move(world.outbox);
+    world.reconnect();
+    world.append_error = ErrorCode::QUORUM_LOST;
+    world.pub(5, 3);
+    EXPECT_EQ(world.only_answer().code, ErrorCode::QUORUM_LOST);
+    world.pub(5, 1);  // it is committed
+    EXPECT_EQ(world.only_answer().pub.sequence, Sequence(1));
+    world.pub(5, 2);  // it waits
+    EXPECT_TRUE(world.answers().empty());
+    EXPECT_TRUE(world.overdue.empty());
+    world.pass(seconds(2));
+    EXPECT_EQ(world.only_answer().code, ErrorCode::READ_ONLY_DEGRADED);
+    EXPECT_EQ(world.overdue, (std::vector{PartitionKey{ORDERS, PartitionIndex(0)}}));
+    world.append_error.reset();
+    world.fake_log().flush();
+    world.pub(5, 3);
+    world.fake_log().flush();
+    EXPECT_EQ(world.only_answer().pub.sequence, Sequence(3));
 }
 
 TEST(Publish, comes_back_by_itself_after_the_log_failed) {

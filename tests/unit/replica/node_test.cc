@@ -22,6 +22,7 @@ using testing::MemoryLog;
 using testing::MemoryLogs;
 
 constexpr PartitionKey LOG{TopicId(1), PartitionIndex(0)};
+constexpr PartitionKey OTHER_LOG{TopicId(1), PartitionIndex(1)};  // only where a test adds it
 
 class Roster final : public peer::PeerRoster {
   public:
@@ -461,6 +462,200 @@ TEST(ReplicaNode, does_not_lead_with_a_log_that_is_closed) {
     cluster.world.run_for(seconds(4));
     cluster.collect();
     EXPECT_EQ(cluster.acknowledged.size(), 22u);
+}
+
+std::size_t count_of(const std::string& lines, const std::string& text) {
+    std::size_t found = 0;
+    for (std::size_t at = lines.find(text); at != std::string::npos; at = lines.find(text, at + 1))
+        ++found;
+    return found;
+}
+
+void add_other_log(Cluster& cluster) {
+    for (auto& node : cluster.nodes)
+        node->logs.add(OTHER_LOG, cluster.flush_time);
+}
+
+// A log whose copies do not suffice refuses for itself; what can commit is not kept from it.
+TEST(ReadOnly, is_not_the_node_when_one_log_lacks_copies) {
+    Cluster cluster;
+    add_other_log(cluster);
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    ReplicaNode& replica = *cluster[0].replica;
+    cluster[2].kill(false);
+    cluster[1].log().cannot_repair = true;
+    cluster[1].log().rot(Sequence(7));
+    EXPECT_TRUE(replica.check_append(cluster[0].log()).ok());  // it has not heard yet
+    cluster.publish();
+    cluster.world.run_for(seconds(2));
+    replica.on_quorum_timeout(cluster[0].log());
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 20u);
+    EXPECT_TRUE(replica.check_append(cluster[0].log()).is(ErrorCode::QUORUM_LOST));
+    MemoryLog& other = *cluster[0].logs.logs.at(OTHER_LOG);
+    EXPECT_EQ(replica.status().quorum_state, QuorumState::SOFT);
+    EXPECT_TRUE(replica.check_settle().ok());
+    for (std::uint64_t i = 1; i <= 3; ++i) {
+        ASSERT_TRUE(replica.check_publish().ok());
+        ASSERT_TRUE(replica.check_append(other).ok());
+        other.append(*cluster[0].office_epoch, "o");
+        other.append(*cluster[0].office_epoch, "o");
+        cluster.world.run_for(milliseconds(100));
+        EXPECT_EQ(other.commit_seq(), Sequence(2 * i));
+    }
+    EXPECT_TRUE(replica.check_append(cluster[0].log()).is(ErrorCode::QUORUM_LOST));
+    cluster[1].log().cannot_repair = false;
+    cluster.world.run_for(seconds(3));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 21u);
+    EXPECT_TRUE(replica.check_append(cluster[0].log()).ok());
+}
+
+// Nothing tells the leader why it waits: of every log that does not wait yet one record is tried.
+TEST(ReadOnly, lets_one_record_of_each_log_try) {
+    Cluster cluster;
+    add_other_log(cluster);
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    ReplicaNode& replica = *cluster[0].replica;
+    MemoryLog& log = cluster[0].log();
+    MemoryLog& other = *cluster[0].logs.logs.at(OTHER_LOG);
+    for (const std::size_t i : {1u, 2u}) {
+        cluster[i].log().set_flush_time(seconds(9));
+        cluster[i].logs.logs.at(OTHER_LOG)->set_flush_time(seconds(4));
+    }
+    cluster.publish();
+    cluster.world.run_for(seconds(2));
+    EXPECT_EQ(replica.status().quorum_state, QuorumState::SOFT);
+    replica.on_quorum_timeout(log);
+    EXPECT_EQ(replica.status().quorum_state, QuorumState::READ_ONLY);
+    EXPECT_TRUE(replica.check_settle().is(ErrorCode::QUORUM_LOST));
+    EXPECT_TRUE(replica.check_append(log).is(ErrorCode::QUORUM_LOST));
+    ASSERT_TRUE(replica.check_append(other).ok());
+    other.append(*cluster[0].office_epoch, "try");
+    EXPECT_TRUE(replica.check_append(other).is(ErrorCode::QUORUM_LOST));
+    cluster.world.run_for(milliseconds(4100));
+    ASSERT_EQ(other.commit_seq(), Sequence(1));
+    EXPECT_EQ(replica.status().quorum_state, QuorumState::SOFT);
+    EXPECT_TRUE(replica.check_settle().ok());
+    EXPECT_TRUE(replica.check_append(other).ok());
+    // It still waits, and a retry of what waits there makes nobody else wait again.
+    EXPECT_TRUE(replica.check_append(log).is(ErrorCode::QUORUM_LOST));
+    replica.on_quorum_timeout(log);
+    EXPECT_TRUE(replica.check_settle().ok());
+    cluster.world.run_for(seconds(4));
+    EXPECT_EQ(log.commit_seq(), Sequence(21));
+    EXPECT_TRUE(replica.check_append(log).ok());
+}
+
+TEST(ReplicaNode, counts_what_a_follower_lacks_that_is_away) {
+    Cluster cluster;
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    const auto lag = [&] { return cluster[0].replica->status().followers[1].lag_records; };
+    EXPECT_EQ(lag(), 0u);
+    cluster[2].kill(false);
+    for (int i = 0; i < 50; ++i) {
+        cluster.publish();
+        cluster.world.run_for(milliseconds(5));
+    }
+    cluster.world.run_for(seconds(2));
+    EXPECT_EQ(lag(), 50u);
+    cluster[2].sim.restart();
+    cluster[2].start(3);
+    cluster.world.run_for(seconds(3));
+    EXPECT_EQ(lag(), 0u);
+    EXPECT_EQ(cluster[2].log().records.size(), 70u);
+}
+
+TEST(Trouble, is_none_where_a_leader_is_heard) {
+    for (int step = 0; step < 40; ++step) {
+        Cluster cluster;
+        start_with_records(cluster);
+        for (auto& node : cluster.nodes) {
+            node->kill(false);
+            node->sim.restart();
+        }
+        // Alone it asks for votes again and again; the others come in the middle of it.
+        cluster[2].start(3);
+        cluster.world.run_for(milliseconds(1700 + 25 * step));
+        EXPECT_TRUE(cluster[2].replica->status().trouble.has_value());
+        cluster[0].start(3);
+        cluster[1].start(3);
+        cluster.world.run_for(seconds(4));
+        ASSERT_NE(cluster.leader(), nullptr);
+        for (auto& node : cluster.nodes) {
+            const ReplicaStatus status = node->replica->status();
+            EXPECT_TRUE(status.leader.has_value());
+            EXPECT_FALSE(status.trouble.has_value()) << step << " " << status.trouble->to_string();
+        }
+    }
+}
+
+TEST(Trouble, of_a_first_start_names_the_node_that_is_missing) {
+    Cluster cluster;
+    cluster[0].start(3);
+    cluster[2].start(3);
+    cluster.world.run_for(seconds(25));
+    for (const std::size_t i : {0u, 2u}) {
+        const ReplicaStatus status = cluster[i].replica->status();
+        ASSERT_TRUE(status.trouble.has_value());
+        EXPECT_EQ(status.trouble->code, ErrorCode::ELECTION_TIMEOUT);
+        EXPECT_EQ(status.trouble->detail,
+                  "the first start needs all 3 nodes: node 1 does not answer");
+    }
+    const std::size_t told = count_of(cluster.lines, "election_not_begun");
+    EXPECT_GE(told, 2u);
+    EXPECT_LE(told, 8u) << cluster.lines;
+    cluster[1].start(3);
+    EXPECT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(3)));
+}
+
+TEST(Trouble, of_a_node_alone_names_both_others) {
+    Cluster cluster;
+    start_with_records(cluster);
+    cluster[0].kill(false);
+    cluster[1].kill(false);
+    cluster.world.run_for(seconds(4));
+    const ReplicaStatus status = cluster[2].replica->status();
+    ASSERT_TRUE(status.trouble.has_value());
+    EXPECT_EQ(status.trouble->detail,
+              "too few nodes vote: node 0 does not answer, node 1 does not answer");
+}
+
+// Two copies that cannot decide: epochs are not spent on it, and who comes back ends it at once.
+TEST(Trouble, of_an_unclean_election_is_asked_about_less_and_less) {
+    Cluster cluster;
+    start_with_records(cluster);
+    cluster[2].kill(false);
+    for (int i = 0; i < 5; ++i)
+        cluster.publish();
+    cluster.world.run_for(seconds(1));
+    cluster.collect();
+    ASSERT_EQ(cluster.acknowledged.size(), 25u);
+    cluster[0].kill(false);
+    cluster[1].kill(false);
+    cluster[1].log().rot(Sequence(25));
+    for (const std::size_t i : {1u, 2u}) {
+        cluster[i].sim.restart();
+        cluster[i].start(3);
+    }
+    cluster.world.run_for(seconds(10));
+    const auto epoch = [&] { return cluster[1].replica->status().leader_epoch.value; };
+    const std::uint64_t before = epoch();
+    cluster.lines.clear();
+    cluster.world.run_for(seconds(60));
+    ASSERT_TRUE(cluster[1].replica->status().trouble->code == ErrorCode::UNCLEAN_ELECTION_REJECTED);
+    EXPECT_GT(epoch(), before + 5);
+    EXPECT_LE(epoch(), before + 30);
+    EXPECT_GE(count_of(cluster.lines, "election_failed"), 8u);
+    EXPECT_LE(count_of(cluster.lines, "election_failed"), 16u) << cluster.lines;
+    cluster[0].sim.restart();
+    cluster[0].start(3);
+    EXPECT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(3)))
+        << cluster.lines;
+    cluster.world.run_for(seconds(3));
     for (auto& node : cluster.nodes)
         cluster.expect_all_kept(node->log());
 }
@@ -560,6 +755,46 @@ TEST(DamagedReplica, that_differs_in_what_was_committed_is_left_aside_alone) {
     cluster.collect();
     EXPECT_EQ(cluster.acknowledged.size(), 21u);
     EXPECT_EQ(log.records.size(), 20u);
+}
+
+// A whole copy is away: what is missing here is not given up for it.
+TEST(DamagedReplica, of_a_new_leader_is_named_and_waits_for_a_whole_one) {
+    Cluster cluster;
+    start_with_records(cluster);
+    cluster[2].kill(false);
+    for (int i = 0; i < 5; ++i)
+        cluster.publish();
+    cluster.world.run_for(seconds(1));
+    cluster.collect();
+    ASSERT_EQ(cluster.acknowledged.size(), 25u);
+    cluster[0].kill(false);
+    cluster[1].kill(false);
+    for (const std::size_t i : {0u, 2u}) {
+        cluster[i].sim.restart();
+        cluster[i].start(3);
+    }
+    // Elected, and the other one has not fetched anything yet.
+    const auto is_elected = [&] {
+        return cluster[0].replica && cluster[0].replica->status().role == Role::LEADER;
+    };
+    const MonoTime end = cluster.world.now() + seconds(5);
+    while (!is_elected() && cluster.world.now() < end)
+        cluster.world.run_for(microseconds(10));
+    ASSERT_TRUE(is_elected());
+    ASSERT_EQ(cluster[2].log().records.size(), 20u);
+    cluster[0].log().rot(Sequence(23));
+    cluster.world.run_for(seconds(3));
+    EXPECT_EQ(cluster.leader(), nullptr);
+    EXPECT_NE(cluster.lines.find("1/0: node 0 leads, but its copy is damaged: start another node"),
+              std::string::npos)
+        << cluster.lines;
+    EXPECT_EQ(cluster[2].store->mark_of(LOG).faulty_from, Sequence(0));
+    cluster[1].sim.restart();
+    cluster[1].start(3);
+    EXPECT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(4)));
+    cluster.world.run_for(seconds(4));
+    for (auto& node : cluster.nodes)
+        cluster.expect_all_kept(node->log());
 }
 
 // The leader's snapshot goes on into its term, behind what an INSTALL names as the base.

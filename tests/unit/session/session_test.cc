@@ -231,7 +231,8 @@ class SessionTest : public ::testing::Test {
                          }};
     SoleNode sole_node;
     ProducePace pace{broker.clock()};
-    Publisher publisher{env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}, &pace}};
+    Publisher publisher{
+        env, metadata, table, {LeaderEpoch(9), wire::Durability::LOCAL, {}, &pace, {}}};
     FakeDelivery delivery;
     TopicKeeper keeper{env, metadata, table};
     DeclareHandler declare{metadata, table, keeper, 4};

@@ -462,6 +462,8 @@ TEST(ReplicaNode, does_not_lead_with_a_log_that_is_closed) {
     cluster.world.run_for(seconds(4));
     cluster.collect();
     EXPECT_EQ(cluster.acknowledged.size(), 22u);
+    for (auto& node : cluster.nodes)
+        cluster.expect_all_kept(node->log());
 }
 
 std::size_t count_of(const std::string& lines, const std::string& text) {

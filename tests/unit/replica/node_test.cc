@@ -916,7 +916,7 @@ TEST(StrandedFollower, whose_metadata_is_in_quarantine_fetches_it) {
         metadata_of(cluster[2]).quarantine();
         cluster[2].sim.restart();
         cluster[2].sim.env().scheduler.spawn("mark", [&](Fiber& fiber) {
-            auto store = PromiseStore::open(fiber, cluster[2].sim.disk(), NodeId(2));
+            auto store = PromiseStore::open(fiber, cluster[2].sim.disk(), NodeId(2), 3);
             EXPECT_TRUE((*store)->mark(fiber, {LogMark{METADATA_LOG, true, {}}}).ok());
             cluster[2].start(3);
         });

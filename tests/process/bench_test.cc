@@ -189,8 +189,8 @@ TEST_F(BenchProgram, takes_its_topic_away_when_it_is_interrupted) {
 
 TEST_F(BenchProgram, a_missed_bar_is_exit_1_and_only_with_check) {
     const std::string quick = "cluster-speed --nodes 1 --rounds 1 --size ";
-    // Twelve times as many bytes a second as the disk syncs from one writer go on no disk.
-    const BenchRan told = run_bench(quick + "65536 --check --idle-partitions 0");
+    // Twelve times as many bytes a second as one writer syncs, of half a MiB each, go through no machine of tests.
+    const BenchRan told = run_bench(quick + "524288 --check --idle-partitions 0");
     EXPECT_EQ(told.exit_code, 1) << told.err;
     EXPECT_NE(told.out.find("MISSED"), std::string::npos) << told.out;
     const json report = run_json(quick + "65536 --idle-partitions 8");

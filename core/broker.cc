@@ -152,13 +152,17 @@ Result<void> Broker::recover(Fiber& fiber) {
     const Config& config = options_.config;
     parts.promises = MORTAR_TRY(PromiseStore::open(
         fiber, env_.disk, config.node_id, static_cast<std::uint16_t>(config.peers.size())));
-    parts.metadata = MORTAR_TRY(
-        MetadataLog::open(fiber, env_, METADATA_FOLDER, config.metadata_snapshot_records));
+    // Others may count on what this copy has lost. A blank node's copy counts for nothing anyway.
+    const auto mark_metadata = [this](Fiber& own) -> Result<void> {
+        if (!is_cluster() || parts_->promises->is_blank()) return {};
+        return parts_->promises->mark(own, {LogMark{METADATA_LOG, true, {}}});
+    };
+    parts.metadata = MORTAR_TRY(MetadataLog::open(fiber, env_, METADATA_FOLDER,
+                                                  config.metadata_snapshot_records, mark_metadata));
     if (parts.metadata->is_quarantined()) {
         env_.log.error("metadata_quarantined", {{"runbook", "RB-2"}});
         // Refilled half-way it would look sound.
-        if (is_cluster() && !parts.promises->is_blank())
-            MORTAR_TRY(parts.promises->mark(fiber, {LogMark{METADATA_LOG, true, {}}}));
+        MORTAR_TRY(mark_metadata(fiber));
     }
     // The first promise is saved before the first mutation. To begin again at 1 would give delivery ids a second time.
     // In a cluster others know the epoch: there such a node is blank.

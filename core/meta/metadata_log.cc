@@ -83,7 +83,7 @@ class DiskMetadataLog : public MetadataLog {
           writing_(env.scheduler),
           reopening_(env.scheduler) {}
 
-    Result<void> recover(Fiber& fiber);
+    Result<void> recover(Fiber& fiber, const std::function<Result<void>(Fiber&)>& before_repair);
     void set_observer(ReplicatedLogObserver* observer) override { observer_ = observer; }
 
     LogEnd end() const override { return end_; }
@@ -216,10 +216,20 @@ class DiskMetadataLog : public MetadataLog {
 
 // --- start
 
-Result<void> DiskMetadataLog::recover(Fiber& fiber) {
+Result<void> DiskMetadataLog::recover(Fiber& fiber,
+                                      const std::function<Result<void>(Fiber&)>& before_repair) {
     RecoveredMetadata recovered = MORTAR_TRY(recover_metadata(fiber, env_, folder_));
     is_quarantined_ = recovered.is_quarantined;
     if (is_quarantined_) return {};
+    // The generation that is written below takes the torn file's place.
+    if (recovered.is_tail_torn) {
+        env_.log.warn("metadata_tail_torn",
+                      {{"folder", folder_},
+                       {"behind", std::to_string(recovered.tail.empty()
+                                                     ? recovered.catalog.last_mutation().value
+                                                     : recovered.tail.back().mutation_id.value)}});
+        if (before_repair) MORTAR_TRY(before_repair(fiber));
+    }
     catalog_ = std::move(recovered.catalog);
     base_epoch_ = catalog_.last_leader_epoch();
     end_ = {commit_seq(), base_epoch_};
@@ -1004,11 +1014,12 @@ Result<void> DiskMetadataLog::close(Fiber& fiber) {
 }
 }  // namespace
 
-Result<std::unique_ptr<MetadataLog>> MetadataLog::open(Fiber& fiber, Env& env, std::string folder,
-                                                       std::uint32_t snapshot_records) {
+Result<std::unique_ptr<MetadataLog>> MetadataLog::open(
+    Fiber& fiber, Env& env, std::string folder, std::uint32_t snapshot_records,
+    std::function<Result<void>(Fiber& fiber)> before_repair) {
     MORTAR_ASSERT(snapshot_records > 0);
     auto log = std::make_unique<DiskMetadataLog>(env, std::move(folder), snapshot_records);
-    MORTAR_TRY(log->recover(fiber));
+    MORTAR_TRY(log->recover(fiber, before_repair));
     return std::unique_ptr<MetadataLog>(std::move(log));
 }
 

@@ -45,8 +45,11 @@ inline constexpr Duration METADATA_COMMIT_TIMEOUT = seconds(2);
 
 class MetadataLog : public ReplicatedLog {
   public:
-    static Result<std::unique_ptr<MetadataLog>> open(Fiber& fiber, Env& env, std::string folder,
-                                                     std::uint32_t snapshot_records);
+    // before_repair: called while a torn tail is still to be seen; its error is open's. What is torn may be a record that
+    // this copy had synced, and others count on it: who must not forget that writes it down there.
+    static Result<std::unique_ptr<MetadataLog>> open(
+        Fiber& fiber, Env& env, std::string folder, std::uint32_t snapshot_records,
+        std::function<Result<void>(Fiber& fiber)> before_repair = {});
     PartitionKey key() const override { return METADATA_LOG; }
     // May be null. Set it before anything is appended.
     virtual void set_observer(ReplicatedLogObserver* observer) = 0;

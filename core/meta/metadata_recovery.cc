@@ -333,7 +333,8 @@ class Recovery {
             return damaged(log.path + ": more than one record is damaged behind mutation " +
                            std::to_string(expected.value - 1));
         }
-        MORTAR_SOMETIMES(size_bytes > file_offset, "metadata log has a torn tail");
+        replay.result.is_tail_torn = !MORTAR_TRY(window.is_zero_from(fiber, file_offset));
+        MORTAR_SOMETIMES(replay.result.is_tail_torn, "metadata log has a torn tail");
         return size_bytes <= METADATA_ALIGN_BYTES && log.first == catalog.last_mutation().next();
     }
 

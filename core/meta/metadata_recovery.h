@@ -3,7 +3,7 @@
 //           more log. A state is accepted only when it provably holds every mutation that may have been acknowledged:
 //           the log is contiguous up to its last file, nothing sound lies behind a bad record, no snapshot is named
 //           beyond it, and it reaches what was marked as durable. A torn tail (one unfinished record at the very end) was
-//           never acknowledged and does not count.
+//           never acknowledged and does not count; but one damaged record looks the same, so it is told (is_tail_torn).
 //           What the newest generation began with is committed. Of the records behind it nobody here knows: they are the
 //           tail.
 //           Otherwise everything moves to metadata/quarantine/<n>/ with the reason, for a human.
@@ -31,6 +31,9 @@ struct RecoveredMetadata {
     // The newest log file is empty and begins right behind the state: new records may go there. Otherwise the last
     // record may not be durable yet, and a new generation must be written before the tail counts as synced.
     bool is_tail_clean = false;
+    // Behind its last record stands something that is none: a record that was never finished, or one that was synced, and
+    // perhaps acknowledged, and is damaged. Nobody here can tell.
+    bool is_tail_torn = false;
     MutationId base;  // of the snapshot that the state was built on; 0 = none
     std::vector<std::string> damaged_snapshots;  // names of files that were not needed
 };

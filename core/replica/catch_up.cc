@@ -19,24 +19,38 @@ LogEnd bounded(LogEnd found, const CopySource& source) {
     return counts ? found : source.end;
 }
 
-}  // namespace
-
-Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LeaderEpoch at_most) {
-    return find_epoch_end(fiber, log, log.end(), at_most);
+// Looked up for each read: during the one before a topic may have been deleted, or its log cut.
+Result<LeaderEpoch> epoch_at(Fiber& fiber, ReplicatedLogs& logs, PartitionKey key,
+                             Sequence sequence) {
+    ReplicatedLog* log = logs.find(key);
+    if (log == nullptr) return make_error(ErrorCode::NOT_FOUND, log_name(key) + " is gone");
+    if (sequence > log->end().last)
+        return make_error(ErrorCode::LOG_CLOSED, log_name(key) + " changed meanwhile");
+    return log->epoch_at(fiber, sequence);
 }
 
-Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LogEnd end, LeaderEpoch at_most) {
+}  // namespace
+
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLogs& logs, PartitionKey key,
+                              LeaderEpoch at_most) {
+    const ReplicatedLog* log = logs.find(key);
+    if (log == nullptr) return make_error(ErrorCode::NOT_FOUND, log_name(key) + " is gone");
+    return find_epoch_end(fiber, logs, key, log->end(), at_most);
+}
+
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLogs& logs, PartitionKey key, LogEnd end,
+                              LeaderEpoch at_most) {
     if (end.leader_epoch <= at_most) return end;
     // In (low, high] stands the first record above at_most.
     Sequence low(0);
     Sequence high = end.last;
     while (low.next() < high) {
         const Sequence middle(low.value + (high.value - low.value) / 2);
-        const LeaderEpoch there = MORTAR_TRY(log.epoch_at(fiber, middle));
+        const LeaderEpoch there = MORTAR_TRY(epoch_at(fiber, logs, key, middle));
         (there <= at_most ? low : high) = middle;
     }
     if (low == Sequence(0)) return LogEnd{};
-    return LogEnd{low, MORTAR_TRY(log.epoch_at(fiber, low))};
+    return LogEnd{low, MORTAR_TRY(epoch_at(fiber, logs, key, low))};
 }
 
 void CatchUp::on_promised() {
@@ -108,8 +122,8 @@ Result<LogEnd> CatchUp::last_common(Fiber& fiber, PartitionKey key, LogEnd ours,
             return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
         if (theirs.leader_epoch > ours.leader_epoch)
             return make_error(ErrorCode::MALFORMED_PAYLOAD, "an epoch above the one asked for");
-        ReplicatedLog* log = MORTAR_TRY(find(key));
-        ours = MORTAR_TRY(find_epoch_end(fiber, *log, ours, theirs.leader_epoch));
+        MORTAR_TRY(find(key));
+        ours = MORTAR_TRY(find_epoch_end(fiber, logs_, key, ours, theirs.leader_epoch));
         if (ours.leader_epoch == theirs.leader_epoch)
             return LogEnd{std::min(ours.last, theirs.last), ours.leader_epoch};
     }

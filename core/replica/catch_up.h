@@ -27,9 +27,12 @@ inline constexpr std::uint64_t CATCH_UP_BYTES_PER_SECOND = 128u << 20;
 inline constexpr std::uint64_t CATCH_UP_UNFLUSHED_RECORDS_MAX = 1u << 20;
 
 // Of this log, or nothing: the last record with leader_epoch <= at_most. By halving: log2(records) reads.
-Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LeaderEpoch at_most);
+// NOT_FOUND: there is no such log, or it went meanwhile. LOG_CLOSED: it was cut meanwhile.
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLogs& logs, PartitionKey key,
+                              LeaderEpoch at_most);
 // The same of what the log has up to end.
-Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLog& log, LogEnd end, LeaderEpoch at_most);
+Result<LogEnd> find_epoch_end(Fiber& fiber, ReplicatedLogs& logs, PartitionKey key, LogEnd end,
+                              LeaderEpoch at_most);
 
 struct CopySource {
     NodeId node;

@@ -152,6 +152,9 @@ Result<void> ReplicaNode::stand(Fiber& fiber) {
     }
     if (!is_single()) {
         const LeaderEpoch candidate_epoch = std::max(highest_seen_, store_.promised_epoch()).next();
+        // Nobody can even be asked.
+        if (candidate_epoch.value > LEADER_EPOCH_MAX)
+            return make_error(ErrorCode::LIMIT_REACHED, "all leader epochs are used up");
         const bool has_votes = MORTAR_TRY(election_.pre_vote(fiber, candidate_epoch));
         if (!has_votes) {
             back_off();

@@ -49,6 +49,8 @@ inline constexpr Duration TROUBLE_REPEAT = seconds(10);
 inline constexpr Duration TROUBLE_SPACING = seconds(1);
 // Without a majority that answers heartbeats an installed leader gives up its term after so long.
 inline constexpr Duration INSTALL_PATIENCE = seconds(2);
+// So far above what this node has promised no honest cluster is: it would have held elections for days without it.
+inline constexpr std::uint64_t LEADER_EPOCH_JUMP_MAX = 1u << 20;
 inline constexpr std::uint32_t SNAPSHOT_PART_BYTES_MAX = 1u << 20;
 
 // What only a leader has.
@@ -179,6 +181,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     void refuse(peer::PeerChannel& channel, peer::Op op) const;
     Result<bool> adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_epoch);
     void note_epoch(LeaderEpoch seen);
+    bool is_believed(NodeId from, peer::Op op, LeaderEpoch leader_epoch);
     bool may_vote() const;
 
     // --- becoming a follower of a term
@@ -235,6 +238,7 @@ class ReplicaNode final : public peer::PeerHandler, public ReplicatedLogObserver
     std::string told_trouble_;
     MonoTime trouble_told_at_{};
     LeaderEpoch highest_seen_;
+    std::map<NodeId, LeaderEpoch> disbelieved_;  // the last one of each peer
     std::optional<KnownLeader> known_leader_;
     std::optional<Error> trouble_;
     std::map<NodeId, peer::PeerChannel*> bulk_from_;  // the BULK channels that others dialed

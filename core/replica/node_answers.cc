@@ -107,6 +107,7 @@ Result<void> ReplicaNode::on_answer(peer::PeerChannel& channel, Op op, ByteSpan 
         }
         case Op::PRE_VOTE_REPLY: {
             const auto answer = MORTAR_TRY(peer::decode<peer::PreVoteReply>(payload));
+            if (!is_believed(node, op, answer.promised_epoch)) return {};
             note_epoch(answer.promised_epoch);
             election_.on_pre_vote_reply(node, answer);
             return {};
@@ -154,6 +155,26 @@ void ReplicaNode::note_epoch(LeaderEpoch seen) {
     highest_seen_ = std::max(highest_seen_, seen);
 }
 
+// Epochs are few, and one that is promised is promised for ever: a mad or broken peer could use up all with one message. No
+// answer either, it would begin an election after the other. A blank node knows of none before, and has nothing to keep.
+bool ReplicaNode::is_believed(NodeId from, Op op, LeaderEpoch leader_epoch) {
+    const LeaderEpoch promised = store_.promised_epoch();
+    if (store_.is_blank() || leader_epoch.value <= promised.value + LEADER_EPOCH_JUMP_MAX)
+        return true;
+    MORTAR_SOMETIMES(true, "node: an epoch out of all reach was not believed");
+    const auto [told, is_new] = disbelieved_.try_emplace(from, leader_epoch);
+    if (!is_new && std::exchange(told->second, leader_epoch) == leader_epoch) return false;
+    env_.log.error("leader_epoch_not_believed",
+                   {{"peer", std::to_string(from.value)},
+                    {"op", std::string(peer::op_name(op))},
+                    {"leader_epoch", std::to_string(leader_epoch.value)},
+                    {"promised", std::to_string(promised.value)},
+                    {"advice",
+                     "no cluster has so many elections: find out what that node is; if it is "
+                     "right, this node's replica/state is of another time: take it away (RB-1)"}});
+    return false;
+}
+
 // Outside any lease: that of a leader it heard, or its own.
 bool ReplicaNode::may_vote() const {
     const MonoTime now = env_.clock.now();
@@ -167,6 +188,7 @@ void ReplicaNode::refuse(peer::PeerChannel& channel, Op op) const {
 
 // Somebody else has promised more: whatever this node is, it is so in an epoch that is over.
 void ReplicaNode::on_refused(NodeId node, const peer::Refused& refused) {
+    if (!is_believed(node, Op::REFUSED, refused.promised_epoch)) return;
     note_epoch(refused.promised_epoch);
     if (refused.op == Op::PREPARE) return election_.on_refused(node, refused.promised_epoch);
     if (refused.op == Op::FETCH || refused.op == Op::EPOCH_END || refused.op == Op::SNAPSHOT)
@@ -207,6 +229,7 @@ Result<bool> ReplicaNode::adopt(Fiber& fiber, NodeId leader, LeaderEpoch leader_
 Result<void> ReplicaNode::on_heartbeat(Fiber& fiber, peer::PeerChannel& channel,
                                        const peer::Heartbeat& heartbeat) {
     const NodeId leader = channel.peer();
+    if (!is_believed(leader, Op::HEARTBEAT, heartbeat.leader_epoch)) return {};
     // Its memory is gone: what it promises now it may have promised otherwise.
     if (store_.is_blank()) {
         note_epoch(heartbeat.leader_epoch);
@@ -257,6 +280,7 @@ void ReplicaNode::on_release(const peer::PeerChannel& channel, const peer::Relea
 }
 
 void ReplicaNode::on_pre_vote(peer::PeerChannel& channel, const peer::PreVote& pre_vote) {
+    if (!is_believed(channel.peer(), Op::PRE_VOTE, pre_vote.candidate_epoch)) return;
     note_epoch(LeaderEpoch(pre_vote.candidate_epoch.value - 1));
     peer::PreVoteReply reply;
     reply.candidate_epoch = pre_vote.candidate_epoch;
@@ -268,6 +292,7 @@ void ReplicaNode::on_pre_vote(peer::PeerChannel& channel, const peer::PreVote& p
 
 Result<void> ReplicaNode::on_prepare(Fiber& fiber, peer::PeerChannel& channel,
                                      const peer::Prepare& prepare) {
+    if (!is_believed(channel.peer(), Op::PREPARE, prepare.leader_epoch)) return {};
     note_epoch(prepare.leader_epoch);
     if (!may_vote() || prepare.leader_epoch <= store_.promised_epoch()) {
         MORTAR_SOMETIMES(!may_vote(), "node: no vote inside a lease");
@@ -310,6 +335,7 @@ Result<void> ReplicaNode::on_prepare(Fiber& fiber, peer::PeerChannel& channel,
 Result<void> ReplicaNode::on_install(Fiber& fiber, peer::PeerChannel& channel,
                                      const peer::Install& install) {
     const NodeId leader = channel.peer();
+    if (!is_believed(leader, Op::INSTALL, install.leader_epoch)) return {};
     note_epoch(install.leader_epoch);
     if (store_.is_blank()) {
         const bool began_later = std::find(install.heard.begin(), install.heard.end(),
@@ -511,7 +537,9 @@ Result<void> ReplicaNode::on_fetch(Fiber& fiber, peer::PeerChannel& channel,
         answer(peer::FetchOutcome::FAILED);
         return {};
     }
-    Result<RecordBytes> read = log->read_bytes(fiber, fetch.from, through, fetch.bytes_max);
+    // Whatever it asks for: the answer must fit into a frame.
+    const std::uint32_t bytes_max = std::min(fetch.bytes_max, FETCH_BYTES_MAX);
+    Result<RecordBytes> read = log->read_bytes(fiber, fetch.from, through, bytes_max);
     if (read.is(ErrorCode::CANCELLED)) return read.error();
     if (channel.is_closed()) return {};
     if (read.ok()) {
@@ -536,13 +564,14 @@ Result<void> ReplicaNode::on_epoch_end(Fiber& fiber, peer::PeerChannel& channel,
     reply.request_id = question.request_id;
     if (aside_.contains(question.log)) {
         reply.outcome = peer::FetchOutcome::DAMAGED;
-    } else if (ReplicatedLog* log = logs_.find(question.log)) {
-        const Result<LogEnd> found = find_epoch_end(fiber, *log, question.at_most);
+    } else {
+        const Result<LogEnd> found = find_epoch_end(fiber, logs_, question.log, question.at_most);
         if (found.is(ErrorCode::CANCELLED)) return found.error();
         if (found.ok()) reply.end = *found;
-        if (!found.ok()) reply.outcome = peer::FetchOutcome::FAILED;
-    } else {
-        reply.outcome = peer::FetchOutcome::NO_SUCH_LOG;
+        if (!found.ok()) {
+            const bool is_gone = logs_.find(question.log) == nullptr;
+            reply.outcome = is_gone ? peer::FetchOutcome::NO_SUCH_LOG : peer::FetchOutcome::FAILED;
+        }
     }
     if (!channel.is_closed()) channel.send_message(reply);
     return {};

@@ -5,7 +5,7 @@
 //           Handshake (peer_link): HELLO >, < CHALLENGE, PROOF >, < WELCOME, IDENTITY >. Nothing of this node is told before
 //           the other side has proved that it knows auth/peer.key.
 // Owns:     nothing: byte spans borrow the frame.
-// Errors:   decode is strict: MALFORMED_PAYLOAD.
+// Errors:   decode is strict: MALFORMED_PAYLOAD; for an epoch that is led, asked for or promised and above LEADER_EPOCH_MAX too.
 // Source:   design 4, contract 8 (F6: peer protocol v1 has one log an APPEND, v2 many).
 #pragma once
 
@@ -17,6 +17,13 @@
 #include "core/base/ids.h"
 #include "core/env/clock.h"
 #include "core/replica/replicated_log.h"
+
+namespace mortar {
+
+// delivery_id holds 24 bits of it (contract D8).
+inline constexpr std::uint64_t LEADER_EPOCH_MAX = (1u << 24) - 1;
+
+}  // namespace mortar
 
 namespace mortar::peer {
 

@@ -29,8 +29,6 @@ namespace mortar {
 
 inline constexpr std::string_view PROMISE_MAGIC = "MMRS";
 inline constexpr std::uint8_t PROMISE_VERSION = 2;
-// delivery_id holds 24 bits of it (contract D8).
-inline constexpr std::uint64_t LEADER_EPOCH_MAX = (1u << 24) - 1;
 // Keeps the file, which each promise writes whole, within a millisecond or so of writing.
 inline constexpr std::size_t LOG_MARK_COUNT_MAX = 65'536;
 

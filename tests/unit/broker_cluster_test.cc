@@ -1,4 +1,5 @@
-// Three whole brokers in a simulated world: a follower whose disk cannot keep up, and what producers feel of it.
+// Three whole brokers in a simulated world: a follower whose disk cannot keep up, and what producers feel of it; metadata
+// that rots.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,6 +67,45 @@ class BrokerCluster : public ::testing::Test {
             EXPECT_TRUE(publish_file(fiber, disk, "auth", "peer.key.tmp", "peer.key").ok());
             (void)brokers[i]->run(fiber);
         });
+    }
+    void kill(std::size_t i) {
+        nodes[i]->kill();
+        brokers[i].reset();
+    }
+    void restart(std::size_t i) {
+        nodes[i]->restart();
+        start(i);
+    }
+    // A topic; on the leader's machine.
+    void declare(const std::string& topic) {
+        bool is_declared = false;
+        nodes[0]->scheduler().spawn("test.declare", [&](Fiber& fiber) {
+            conn = nodes[0]->net().connect(fiber, "127.0.0.1:7188", NEVER).value();
+            reader = std::make_unique<wire::FrameReader>(*conn, nodes[0]->clock(), budget);
+            EXPECT_EQ(ask(fiber, wire::Connect{}).code, NO_ERROR);
+            is_declared = ask(fiber, wire::Declare{topic, 1, 0}).code == NO_ERROR;
+            reader.reset();
+            conn.reset();
+        });
+        ASSERT_TRUE(run_until([&] { return is_declared; }, seconds(5)));
+    }
+    std::optional<NodeId> leader_of(std::size_t i) const {
+        return brokers[i]->node_status().leader_id;
+    }
+    // The last record of its newest metadata log.
+    void rot_metadata(std::size_t i) {
+        std::string newest;
+        std::uint64_t last = 0;
+        for (const std::string& path : nodes[i]->disk().durable_files("metadata")) {
+            if (path.find("/log-") == std::string::npos) continue;
+            const ByteVector bytes = nodes[i]->disk().durable_read(path).value_or(ByteVector());
+            const auto end = std::find_if(bytes.rbegin(), bytes.rend(),
+                                          [](std::byte byte) { return byte != std::byte{0}; });
+            newest = path;
+            last = static_cast<std::uint64_t>(bytes.rend() - end) - 1;
+        }
+        ASSERT_GT(last, 512u) << newest;
+        ASSERT_TRUE(nodes[i]->disk().flip_bit(newest, last, 0));
     }
     bool run_until(const std::function<bool()>& done, Duration limit) {
         const MonoTime end = world.now() + limit;
@@ -196,6 +236,43 @@ TEST_F(BrokerCluster, holds_nobody_for_ever_when_a_follower_cannot_catch_up) {
     world.run_for(seconds(20));
     EXPECT_EQ(leader().producers_held_to, 0u);
     EXPECT_EQ(refused, 0u);
+}
+
+// Node 2 never had the topic, node 0 is away, and node 1 cannot tell whether what is rotten was ever finished.
+TEST_F(BrokerCluster, metadata_that_lost_its_last_record_elects_nobody_without_the_other_copy) {
+    ASSERT_TRUE(run_until([&] { return all_in_sync(); }, seconds(20)));
+    kill(2);
+    declare("orders");
+    world.run_for(seconds(1));
+    ASSERT_NE(brokers[1]->catalog().find_topic("orders"), nullptr);
+    kill(0);
+    kill(1);
+    rot_metadata(1);
+    restart(1);
+    restart(2);
+    world.run_for(seconds(10));
+    EXPECT_EQ(leader_of(1), std::nullopt);
+    EXPECT_EQ(leader_of(2), std::nullopt);
+    // Nor after another start, by which the end looks sound again.
+    kill(1);
+    restart(1);
+    world.run_for(seconds(10));
+    EXPECT_EQ(leader_of(1), std::nullopt);
+    EXPECT_EQ(leader_of(2), std::nullopt);
+    restart(0);
+    ASSERT_TRUE(run_until(
+        [&] {
+            return std::all_of(brokers.begin(), brokers.end(), [](const auto& broker) {
+                return broker->node_status().leader_id.has_value() &&
+                       broker->catalog().find_topic("orders") != nullptr;
+            });
+        },
+        seconds(20)));
+    world.run_for(seconds(2));
+    // Installed: whole again, and good for a majority.
+    kill(0);
+    ASSERT_TRUE(run_until([&] { return leader_of(1) && leader_of(2); }, seconds(20)));
+    EXPECT_NE(brokers[1]->catalog().find_topic("orders"), nullptr);
 }
 
 }  // namespace

@@ -279,6 +279,50 @@ TEST(MetadataReplica, what_was_made_durable_and_is_gone_is_damage) {
     }
 }
 
+// A record that was synced, and whose bits flipped since, looks like one that was never finished.
+TEST(MetadataReplica, tells_of_a_torn_tail_before_it_writes_over_it) {
+    const Story story = story_of(3);
+    Node node;
+    node.reopen();
+    ASSERT_TRUE(node.run([&](Fiber& fiber) {
+        ASSERT_TRUE(node.log->append_bytes(story.bytes(1, 3)).ok());
+        ASSERT_TRUE(node.flush(fiber).ok());
+        ASSERT_TRUE(node.log->close(fiber).ok());
+        node.log.reset();
+    }));
+    int told = 0;
+    bool can_write_it_down = true;
+    std::vector<std::string> as_found;  // the folder, when it was told
+    const auto open = [&](bool opens) {
+        ASSERT_TRUE(node.run([&](Fiber& fiber) {
+            auto opened = MetadataLog::open(
+                fiber, node.env, "metadata", SNAPSHOT_RECORDS, [&](Fiber&) -> Result<void> {
+                    ++told;
+                    as_found = node.node.disk().durable_files("metadata");
+                    if (!can_write_it_down) return make_error(ErrorCode::IO_ERROR, "no");
+                    return {};
+                });
+            ASSERT_EQ(opened.ok(), opens);
+            if (!opens) return;
+            node.log = std::move(opened).value();
+            ASSERT_TRUE(node.log->close(fiber).ok());
+        }));
+    };
+    const std::vector<std::string> before = node.node.disk().durable_files("metadata");
+    ASSERT_TRUE(node.node.disk().flip_bit("metadata/log-1.mml", 512 * 3 + 20, 1));
+    // Not written down, not repaired: the next start sees it again.
+    can_write_it_down = false;
+    open(false);
+    EXPECT_EQ(told, 1);
+    can_write_it_down = true;
+    open(true);
+    EXPECT_EQ(told, 2);
+    EXPECT_EQ(as_found, before);
+    EXPECT_EQ(node.log->end().last, Sequence(2));
+    open(true);
+    EXPECT_EQ(told, 2);
+}
+
 TEST(MetadataReplica, in_quarantine_is_filled_by_a_snapshot_and_records_of_a_peer) {
     for (const std::size_t covered : {0u, 7u}) {
         const Story story = story_of(12);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -85,7 +86,10 @@ class MemoryLog final : public ReplicatedLog {
     }
     Result<LeaderEpoch> epoch_at(Fiber&, Sequence sequence) override {
         if (sequence == faulty_from_) return make_error(ErrorCode::CHECKSUM_MISMATCH, "rotten");
-        return records.at(std::max(sequence, snapshot_through_).value - 1).leader_epoch;
+        const LeaderEpoch found =
+            records.at(std::max(sequence, snapshot_through_).value - 1).leader_epoch;
+        if (on_epoch_read) on_epoch_read();
+        return found;
     }
     // What is committed stands in a snapshot from now on, and in no log.
     void compact() { snapshot_through_ = commit_; }
@@ -200,6 +204,7 @@ class MemoryLog final : public ReplicatedLog {
     int repair_count = 0;
     bool cannot_repair = false;
     bool is_torn = false;
+    std::function<void()> on_epoch_read;  // what happens while the disk reads
 
   private:
     void run(Fiber& fiber) {

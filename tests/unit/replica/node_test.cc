@@ -662,6 +662,116 @@ TEST(Trouble, of_an_unclean_election_is_asked_about_less_and_less) {
         cluster.expect_all_kept(node->log());
 }
 
+// A peer that is mad or broken, and knows the key.
+TEST(ReplicaNode, no_single_message_uses_up_all_leader_epochs) {
+    Cluster cluster;
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    const LeaderEpoch last(LEADER_EPOCH_MAX);
+    for (const std::uint16_t to : {0, 1}) {
+        peer::PeerChannel* control = cluster[2].links->channel(NodeId(to), peer::Lane::CONTROL);
+        peer::PeerChannel* bulk = cluster[2].links->channel(NodeId(to), peer::Lane::BULK);
+        ASSERT_TRUE(control != nullptr && bulk != nullptr);
+        peer::Heartbeat heartbeat;
+        heartbeat.leader_epoch = last;
+        control->send_message(heartbeat);
+        control->send_message(heartbeat);
+        control->send_message(peer::PreVote{last});
+        control->send_message(peer::Prepare{last});
+        peer::Install install;
+        install.leader_epoch = last;
+        bulk->send_message(install);
+    }
+    cluster.world.run_for(seconds(1));
+    EXPECT_EQ(cluster.leader(), &cluster[0]);
+    EXPECT_NE(cluster.lines.find("leader_epoch_not_believed"), std::string::npos);
+    cluster[0].kill(false);
+    cluster[2].kill(false);
+    cluster[2].sim.restart();
+    cluster[2].start(cluster.node_count);
+    ASSERT_TRUE(cluster.run_until([&] { return cluster.leader() != nullptr; }, seconds(9)))
+        << cluster.lines;
+    EXPECT_LT(*cluster.leader()->office_epoch, LeaderEpoch(100));
+    cluster.expect_all_kept(cluster.leader()->log());
+}
+
+TEST(ReplicaNode, a_promise_out_of_all_reach_moves_nobody) {
+    Cluster cluster;
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    const LeaderEpoch before = *cluster.leader()->office_epoch;
+    // What node 2 has got by whatever means; it is let alone, and so are the others.
+    bool is_saved = false;
+    cluster[2].sim.env().scheduler.spawn("promise", [&](Fiber& fiber) {
+        EXPECT_TRUE(
+            cluster[2].store->promise(fiber, LeaderEpoch(LEADER_EPOCH_MAX), NodeId(2)).ok());
+        is_saved = true;
+    });
+    cluster.world.run_for(seconds(4));
+    EXPECT_TRUE(is_saved);
+    ASSERT_EQ(cluster.leader(), &cluster[0]) << cluster.lines;
+    EXPECT_EQ(*cluster.leader()->office_epoch, before);
+    cluster.publish();
+    cluster.world.run_for(milliseconds(100));
+    cluster.collect();
+    EXPECT_EQ(cluster.acknowledged.size(), 21u);
+}
+
+TEST(ReplicaNode, an_answer_to_a_fetch_fits_into_a_frame_whatever_was_asked_for) {
+    Cluster cluster;
+    start_with_records(cluster);
+    ASSERT_EQ(cluster.leader(), &cluster[0]);
+    constexpr std::uint64_t COUNT = 24;
+    for (std::uint64_t i = 0; i < COUNT; ++i)
+        cluster[0].log().append(*cluster[0].office_epoch, std::string(1u << 20, 'x'));
+    const Sequence last = cluster[0].log().end().last;
+    ASSERT_TRUE(
+        cluster.run_until([&] { return cluster[0].log().commit_seq() == last; }, seconds(9)));
+    peer::Fetch fetch;
+    fetch.leader_epoch = *cluster[0].office_epoch;
+    fetch.log = LOG;
+    fetch.from = Sequence(1);
+    fetch.through = last;
+    fetch.bytes_max = UINT32_MAX;
+    cluster[1].links->channel(NodeId(0), peer::Lane::BULK)->send_message(fetch);
+    cluster.world.run_for(seconds(1));
+    EXPECT_EQ(cluster.leader(), &cluster[0]);
+}
+
+// On a log of its own, in one fiber.
+Result<LogEnd> find_end_while(const std::function<void(MemoryLogs&)>& happens) {
+    HeapStackPool stacks;
+    SimWorld world(1, stacks);
+    SimNode& node = world.add_node("n");
+    MemoryLogs logs;
+    logs.add(LOG, milliseconds(1));
+    MemoryLog& log = *logs.logs.at(LOG);
+    for (std::uint64_t i = 1; i <= 100; ++i)
+        log.records.push_back({LeaderEpoch(i), "m"});
+    log.on_epoch_read = [&] { happens(logs); };
+    Result<LogEnd> found = make_error(ErrorCode::TIMED_OUT);
+    node.env().scheduler.spawn(
+        "find", [&](Fiber& fiber) { found = find_epoch_end(fiber, logs, LOG, LeaderEpoch(60)); });
+    world.run_for(milliseconds(1));
+    node.kill();
+    return found;
+}
+
+TEST(FindEpochEnd, looks_for_its_log_again_after_each_read) {
+    const Result<LogEnd> found = find_end_while([](MemoryLogs&) {});
+    ASSERT_TRUE(found.ok()) << found.error().to_string();
+    EXPECT_EQ(*found, (LogEnd{Sequence(60), LeaderEpoch(60)}));
+    std::unique_ptr<MemoryLog> deleted;  // here still, so that it is seen who asks it
+    const auto remove = [&](MemoryLogs& logs) {
+        EXPECT_EQ(deleted, nullptr) << "a log that is gone was read";
+        deleted = std::move(logs.logs.at(LOG));
+        logs.logs.erase(LOG);
+    };
+    EXPECT_TRUE(find_end_while(remove).is(ErrorCode::NOT_FOUND));
+    const auto cut = [](MemoryLogs& logs) { logs.logs.at(LOG)->records.resize(10); };
+    EXPECT_TRUE(find_end_while(cut).is(ErrorCode::LOG_CLOSED));
+}
+
 TEST(DamagedReplica, confirms_nothing_until_it_is_repaired_from_the_leader) {
     Cluster cluster(3, 1, milliseconds(20));
     start_with_records(cluster);

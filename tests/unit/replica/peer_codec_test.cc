@@ -162,6 +162,8 @@ class Draw {
         const std::uint64_t bits = rng_.below(65);
         return bits == 0 ? 0 : rng_.next() >> (64 - bits);
     }
+    // That may be led in.
+    LeaderEpoch epoch() { return LeaderEpoch(1 + below(LEADER_EPOCH_MAX)); }
     template <class Id>
     Id id() {
         return Id(static_cast<typename Id::rep>(u64()));
@@ -222,7 +224,7 @@ class Draw {
 template <class Visit>
 void each_message(Draw& draw, Visit visit) {
     const PartitionKey key{draw.id<TopicId>(), draw.id<PartitionIndex>()};
-    const auto epoch = draw.id<LeaderEpoch>();
+    const LeaderEpoch epoch = draw.epoch();
     const auto sequence = draw.id<Sequence>();
     const auto request_id = static_cast<std::uint32_t>(draw.u64());
     const auto outcome = static_cast<FetchOutcome>(draw.below(5));
@@ -366,6 +368,28 @@ TEST(PeerCodec, refusals_name_the_field) {
     EXPECT_EQ(refusal<Fetched>("00000001 05 0000000000000000 00000000"),
               "FETCHED outcome: not a defined value");
     EXPECT_EQ(refusal<Ping>("00"), "PING tail: bytes behind the last field");
+}
+
+TEST(PeerCodec, an_epoch_that_cannot_be_is_refused) {
+    const std::string rest = repeated("00", 17);
+    EXPECT_EQ(refusal<Heartbeat>("0000000000FFFFFF" + rest), "decoded");
+    EXPECT_EQ(refusal<Heartbeat>("0000000001000000" + rest),
+              "HEARTBEAT leader_epoch: above all leader epochs");
+    EXPECT_EQ(refusal<Heartbeat>("4000000000000000" + rest),
+              "HEARTBEAT leader_epoch: above all leader epochs");
+    EXPECT_EQ(refusal<Heartbeat>("0000000000000000" + rest),
+              "HEARTBEAT leader_epoch: must not be 0");
+    EXPECT_EQ(refusal<PreVote>("0000000000000000"), "PRE_VOTE candidate_epoch: must not be 0");
+    EXPECT_EQ(refusal<PreVote>("FFFFFFFFFFFFFFFF"),
+              "PRE_VOTE candidate_epoch: above all leader epochs");
+    EXPECT_EQ(refusal<PreVoteReply>("0000000000000001 01 00 0000000001000000"),
+              "PRE_VOTE_REPLY promised_epoch: above all leader epochs");
+    EXPECT_EQ(refusal<Prepare>("0000000001000000"),
+              "PREPARE leader_epoch: above all leader epochs");
+    EXPECT_EQ(refusal<Install>("0000000001000000" + repeated("00", 16 + 8 + 4 + 4)),
+              "INSTALL leader_epoch: above all leader epochs");
+    EXPECT_EQ(refusal<Refused>("10 0000000001000000"),
+              "REFUSED promised_epoch: above all leader epochs");
 }
 
 TEST(PeerCodec, an_append_of_several_logs_is_refused_in_v1) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace mortar::sim {
@@ -90,9 +91,18 @@ void LogViews::add_what_others_hold(const BrokerNode& broker, PartitionKey key,
 bool LogViews::are_level() const {
     for (const auto& broker : brokers_) {
         if (!broker->serving) return false;
-        for (const auto& [key, last] : last_sequences_) {
-            if (durable_through(*broker, key) < last) return false;
+    }
+    for (const auto& [key, last] : last_sequences_) {
+        // What was shown of a leader's rotten copy ends at the damage: the whole ones say how much it must have again.
+        std::optional<Sequence> whole;
+        std::optional<Sequence> rotten;
+        for (const auto& broker : brokers_) {
+            const Sequence through = durable_through(*broker, key);
+            if (through < last) return false;
+            std::optional<Sequence>& least = is_rotten(*broker, key) ? rotten : whole;
+            least = std::min(least.value_or(through), through);
         }
+        if (whole && rotten && *rotten < *whole) return false;
     }
     return true;
 }

@@ -41,8 +41,9 @@ class BrokerCluster : public ::testing::Test {
             start(i);
     }
     ~BrokerCluster() override {
-        for (sim::SimNode* node : nodes)
-            node->kill();
+        for (sim::SimNode* node : nodes) {
+            if (node->alive()) node->kill();
+        }
     }
 
     static std::string name(std::size_t i) { return "n" + std::to_string(i); }

@@ -668,7 +668,7 @@ TEST(ReplicaNode, no_single_message_uses_up_all_leader_epochs) {
     start_with_records(cluster);
     ASSERT_EQ(cluster.leader(), &cluster[0]);
     const LeaderEpoch last(LEADER_EPOCH_MAX);
-    for (const std::uint16_t to : {0, 1}) {
+    for (const std::uint16_t to : {std::uint16_t{0}, std::uint16_t{1}}) {
         peer::PeerChannel* control = cluster[2].links->channel(NodeId(to), peer::Lane::CONTROL);
         peer::PeerChannel* bulk = cluster[2].links->channel(NodeId(to), peer::Lane::BULK);
         ASSERT_TRUE(control != nullptr && bulk != nullptr);

@@ -431,7 +431,7 @@ TEST(PeerLinks, strangers_learn_a_challenge_at_most_and_have_three_seconds) {
     store_be(large.data(), std::uint32_t{0});
     EXPECT_LT(elapsed(large, 0), slack);
     EXPECT_LT(elapsed(encode(Ping{}), 0), slack);
-    EXPECT_LT(elapsed(encode(Prepare{}), 0), slack);
+    EXPECT_LT(elapsed(encode(Prepare{LeaderEpoch(1)}), 0), slack);
     EXPECT_LT(elapsed(as_byte_span("GET / HTTP/1.1\r\n\r\n"), 0), slack);
     ByteVector twice = hello;
     twice.insert(twice.end(), hello.begin(), hello.end());
@@ -564,7 +564,7 @@ TEST(PeerLinks, what_the_handler_refuses_closes_the_channel) {
         MORTAR_TRY(decode<PreVote>(payload));
         return {};
     };
-    world[0].channel(1, Lane::CONTROL).send_message(Heartbeat{});
+    world[0].channel(1, Lane::CONTROL).send_message(Heartbeat{LeaderEpoch(1), {}, {}, {}});
     ASSERT_TRUE(world.run_until([&] { return world[1].down_count == 1; }));
     EXPECT_EQ(world[1].log_count("peer_channel_down peer=0 lane=control direction=accepted "
                                  "reason=PRE_VOTE tail: bytes behind the last field"),

@@ -191,10 +191,10 @@ void part(V& v, const char* field, Of<V, LogEnd>& end) {
 // One that somebody leads in, wants to, or has promised. The receiver goes on from it: one above all that there may be
 // would be the last.
 template <class V>
-void epoch(V& v, const char* field, Of<V, LeaderEpoch>& epoch, std::uint64_t least = 0) {
-    v.value(field, epoch);
-    v.check(field, epoch.value >= least, "must not be 0");
-    v.check(field, epoch.value <= LEADER_EPOCH_MAX, "above all leader epochs");
+void leader_epoch(V& v, const char* field, Of<V, LeaderEpoch>& value, std::uint64_t least = 0) {
+    v.value(field, value);
+    v.check(field, value.value >= least, "must not be 0");
+    v.check(field, value.value <= LEADER_EPOCH_MAX, "above all leader epochs");
 }
 // Ascending, each once.
 template <class V, class Item>
@@ -242,7 +242,7 @@ template <class V>
 void fields(V&, Of<V, Ping>&) {}
 template <class V>
 void fields(V& v, Of<V, Heartbeat>& m) {
-    epoch(v, "leader_epoch", m.leader_epoch, 1);
+    leader_epoch(v, "leader_epoch", m.leader_epoch, 1);
     v.value("sent_at", m.sent_at);
     v.value("is_in_office", m.is_in_office);
     v.value("metadata_commit_seq", m.metadata_commit_seq);
@@ -260,18 +260,18 @@ void fields(V& v, Of<V, Release>& m) {
 }
 template <class V>
 void fields(V& v, Of<V, PreVote>& m) {
-    epoch(v, "candidate_epoch", m.candidate_epoch, 1);
+    leader_epoch(v, "candidate_epoch", m.candidate_epoch, 1);
 }
 template <class V>
 void fields(V& v, Of<V, PreVoteReply>& m) {
     v.value("candidate_epoch", m.candidate_epoch);
     v.value("is_yes", m.is_yes);
     v.value("is_blank", m.is_blank);
-    epoch(v, "promised_epoch", m.promised_epoch);
+    leader_epoch(v, "promised_epoch", m.promised_epoch);
 }
 template <class V>
 void fields(V& v, Of<V, Prepare>& m) {
-    epoch(v, "leader_epoch", m.leader_epoch, 1);
+    leader_epoch(v, "leader_epoch", m.leader_epoch, 1);
 }
 
 constexpr std::size_t COPY_BYTES = 4 + 16 + 8 + 1 + 8;
@@ -304,7 +304,7 @@ void base_list(V& v, const char* field, Of<V, std::vector<InstallBase>>& list) {
 }
 template <class V>
 void fields(V& v, Of<V, Install>& m) {
-    epoch(v, "leader_epoch", m.leader_epoch, 1);
+    leader_epoch(v, "leader_epoch", m.leader_epoch, 1);
     v.value("cluster_id", m.cluster_id);
     v.value("metadata_commit_seq", m.metadata_commit_seq);
     v.list("heard", m.heard, sizeof(std::uint64_t),
@@ -319,7 +319,7 @@ void fields(V& v, Of<V, Installed>& m) {
 template <class V>
 void fields(V& v, Of<V, Refused>& m) {
     v.op("op", m.op);
-    epoch(v, "promised_epoch", m.promised_epoch);
+    leader_epoch(v, "promised_epoch", m.promised_epoch);
 }
 
 // How many bytes its records have, and what else stands before all records.
